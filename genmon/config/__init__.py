@@ -1,0 +1,1 @@
+"""The run file: its shape (`schema`), and how it is read (`load`)."""

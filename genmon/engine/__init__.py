@@ -1,0 +1,1 @@
+"""One run: owns the tasks, holds the state, obeys commands. Knows no terminal."""

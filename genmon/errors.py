@@ -1,0 +1,54 @@
+"""Every error that genmon raises on purpose.
+
+    GenmonError                 one sentence: what is wrong, where, what to do
+    ├── ConfigError             the run file or an option is wrong (exit 2)
+    ├── StartError              the run could not start (exit 3)
+    │   ├── JobLocked           another engine owns the job directory
+    │   └── InputChanged        the prompts are not those the job began with
+    ├── ServerError             one server's trouble; its rows go back to the queue
+    │   ├── ServerGone          connection refused, reset or cut
+    │   └── ServerBusy          5xx: it answered, and could not serve
+    └── RowRefused              the server says that this row can never work (4xx)
+"""
+
+from __future__ import annotations
+
+
+class GenmonError(Exception):
+    """Base of all errors with a sentence for the user; never shown with a traceback."""
+
+    exit_code = 3
+
+
+class ConfigError(GenmonError):
+    """The run file or an option is wrong. The sentence names file, line and field."""
+
+    exit_code = 2
+
+
+class StartError(GenmonError):
+    """The run could not start, or cannot go on."""
+
+
+class JobLocked(StartError):
+    """Another engine owns this job directory."""
+
+
+class InputChanged(StartError):
+    """The prompts are not those the job began with."""
+
+
+class ServerError(GenmonError):
+    """One server failed one request; the row is not at fault and goes back to the queue."""
+
+
+class ServerGone(ServerError):
+    """The connection was refused, reset or cut."""
+
+
+class ServerBusy(ServerError):
+    """The server answered 5xx, 429, or something that is not a completion."""
+
+
+class RowRefused(GenmonError):
+    """The server answered 4xx: this row can never work as it is. The message is the server's own."""

@@ -1,0 +1,1 @@
+"""NVML: what the GPUs say."""

@@ -1,0 +1,1 @@
+"""Prompts in, completions out: everything on disk that belongs to the job."""

@@ -1,0 +1,226 @@
+"""The vocabulary: frozen types that cross every seam unchanged.
+
+Samples and commands go in, one `State` comes out. Unknown is `None`, never 0; every sample says when it
+was taken (`taken_at`, Unix seconds). Units stand in the names: `_w` watts, `_j` joules, `_s` seconds,
+`_b` bytes.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+
+class RunPhase(StrEnum):
+    """What the run as a whole is doing."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    PAUSED = "paused"
+    DRAINING = "draining"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+class ServerPhase(StrEnum):
+    """Where one server stands.
+
+    waiting → starting → smoke → ready → draining → stopping → stopped, with backoff (a restart is due)
+    and given_up (no more restarts) beside it.
+    """
+
+    WAITING = "waiting"
+    STARTING = "starting"
+    SMOKE = "smoke"
+    READY = "ready"
+    DRAINING = "draining"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    BACKOFF = "backoff"
+    GIVEN_UP = "given_up"
+
+
+class AnswerClass(StrEnum):
+    """What an answer is worth as training data."""
+
+    COMPLETE = "complete"
+    TRUNCATED = "truncated"
+    EMPTY = "empty"
+    UNCLOSED_THOUGHT = "unclosed_thought"
+    LOOP = "loop"
+    ABORTED = "aborted"
+
+
+class ShardPhase(StrEnum):
+    """Where one shard of the job stands."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+
+
+class TellLevel(StrEnum):
+    """How urgent a tell is."""
+
+    LOOK = "look"
+    WARN = "warn"
+    ALARM = "alarm"
+
+
+class GpuSample(Struct, frozen=True, kw_only=True):
+    """One reading of one GPU. `energy_j` counts up from an arbitrary start; `reasons` are clock-event reasons."""
+
+    host: str
+    index: int
+    uuid: str
+    name: str
+    taken_at: float
+    power_w: float | None = None
+    """1-second trailing average, as the driver reports it."""
+    power_instant_w: float | None = None
+    power_limit_w: float | None = None
+    """Enforced limit: what the bar is drawn against."""
+    power_default_limit_w: float | None = None
+    energy_j: float | None = None
+    sm_clock_mhz: int | None = None
+    temperature_c: int | None = None
+    utilization: float | None = None
+    memory_used_b: int | None = None
+    memory_total_b: int | None = None
+    reasons: tuple[str, ...] = ()
+    trouble: str | None = None
+    """Why fields are missing, in words."""
+    simulated: bool = False
+
+
+class ServerState(Struct, frozen=True, kw_only=True):
+    """One server as its engine sees it; rates and gauges are from the last good poll (`taken_at`)."""
+
+    host: str
+    name: str
+    url: str
+    phase: ServerPhase
+    since: float
+    """When this phase began, Unix seconds."""
+    reason: str | None = None
+    """One sentence: why it is not ready, or what happened last."""
+    gpu_index: int | None = None
+    gpu_uuid: str | None = None
+    pid: int | None = None
+    version: str | None = None
+    mtp: bool | None = None
+    """Read from the server itself, never guessed; None until it was asked."""
+    cap_requested: int | None = None
+    cap: int | None = None
+    """Effective concurrency cap the server granted."""
+    running: int | None = None
+    queued: int | None = None
+    tokens_per_s: float | None = None
+    decode_tokens: int | None = None
+    """Tokens decoded by this launch; goes back to 0 at a restart."""
+    acceptance_length: float | None = None
+    """Tokens per verify step, 1 to steps + 1; None when speculation is off."""
+    kv_usage: float | None = None
+    mamba_usage: float | None = None
+    launches: int = 0
+    argv: tuple[str, ...] = ()
+    log_path: str | None = None
+    taken_at: float | None = None
+    external: bool = False
+    simulated: bool = False
+
+
+class ShardState(Struct, frozen=True):
+    """One shard: `rows` positions, of which `done` are in the shard, `failed` gave up, `skipped` were bad lines."""
+
+    phase: ShardPhase
+    rows: int
+    done: int
+    failed: int
+    skipped: int
+
+
+class JobState(Struct, frozen=True, kw_only=True):
+    """How far the job is. Rates are over the last minute unless their name says mean."""
+
+    rows_total: int | None = None
+    rows_done: int = 0
+    rows_failed: int = 0
+    rows_skipped: int = 0
+    rows_in_flight: int = 0
+    retries: int = 0
+    tokens: int = 0
+    """Completion tokens of rows finished in this run."""
+    rows_per_s: float | None = None
+    tokens_per_s: float | None = None
+    tokens_per_s_mean: float | None = None
+    eta_s: float | None = None
+    eta_low_s: float | None = None
+    eta_high_s: float | None = None
+    classes: dict[AnswerClass, int] = {}
+    shards: tuple[ShardState, ...] = ()
+    energy_j: float | None = None
+    """Energy of the job's GPUs since the run began, from their energy counters."""
+    joules_per_token: float | None = None
+
+
+class Tell(Struct, frozen=True, kw_only=True):
+    """One thing that is wrong, with its evidence and what mends it."""
+
+    id: str
+    level: TellLevel
+    sentence: str
+    since: float
+    server: str | None = None
+    mend: str | None = None
+
+
+class Event(Struct, frozen=True):
+    """One line of the run's story."""
+
+    at: float
+    text: str
+
+
+class State(Struct, frozen=True, kw_only=True):
+    """All that a view may know, at `taken_at`."""
+
+    run: str
+    phase: RunPhase
+    taken_at: float
+    started_at: float
+    reason: str | None = None
+    job: JobState = JobState()
+    servers: tuple[ServerState, ...] = ()
+    gpus: tuple[GpuSample, ...] = ()
+    tells: tuple[Tell, ...] = ()
+    events: tuple[Event, ...] = ()
+    simulated: bool = False
+    genmon_version: str = ""
+
+
+class Pause(Struct, frozen=True, tag=True):
+    """Send nothing new; what is in flight goes on."""
+
+
+class Resume(Struct, frozen=True, tag=True):
+    """Send again."""
+
+
+class Drain(Struct, frozen=True, tag=True):
+    """Send nothing new, wait for what is in flight, then end the run."""
+
+
+class Stop(Struct, frozen=True, tag=True):
+    """End the run at once; rows in flight are generated again by the next run."""
+
+
+class SetConcurrency(Struct, frozen=True, tag=True):
+    """In-flight rows per server, at most the server's effective cap; None follows the cap."""
+
+    concurrency: int | None
+
+
+Command = Pause | Resume | Drain | Stop | SetConcurrency
