@@ -115,6 +115,8 @@ class ServerState(Struct, frozen=True, kw_only=True):
     cap_requested: int | None = None
     cap: int | None = None
     """Effective concurrency cap the server granted."""
+    in_flight: int = 0
+    """Rows this engine has sent and not got back."""
     running: int | None = None
     queued: int | None = None
     tokens_per_s: float | None = None

@@ -40,7 +40,7 @@ class ServersConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Servers to launch, one a GPU, or (`urls`) servers that already run."""
 
     gpus: Literal["all"] | list[int | str] = "all"
-    """GPU indices or UUIDs."""
+    """GPU indices or UUIDs; "cpu" for a server that binds no GPU."""
     python: str = "python"
     """The interpreter that has SGLang."""
     base_port: int = 30000

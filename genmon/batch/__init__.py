@@ -1,0 +1,1 @@
+"""The headless view of a run: `genmon --batch`."""

@@ -1,0 +1,304 @@
+"""One run: owns the tasks, holds the state, obeys commands.
+
+Samples and commands go in, one frozen `State` comes out. A run ends in one of three ways: nothing is left to
+generate, it was told to stop, or no server is left that could serve.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+
+import msgspec
+from msgspec import Struct
+
+from genmon import __version__
+from genmon.config.schema import RunConfig
+from genmon.engine.dispatch import Dispatcher
+from genmon.engine.feed import RowFeed
+from genmon.engine.hosts import Host, HostInfo, HostReport
+from genmon.engine.meter import Meter
+from genmon.engine.pace import Pace
+from genmon.errors import GenmonError
+from genmon.job.answers import AnswerWindow
+from genmon.job.job import Job
+from genmon.job.row import Completion, Failure
+from genmon.state import (
+    AnswerClass,
+    Command,
+    Drain,
+    Event,
+    JobState,
+    Pause,
+    Resume,
+    RunPhase,
+    ServerPhase,
+    ServerState,
+    SetConcurrency,
+    State,
+    Stop,
+    Tell,
+    TellLevel,
+)
+
+_POLL_S = 1.0
+_EVENTS_KEPT = 200
+_ENDED = frozenset({RunPhase.FINISHED, RunPhase.STOPPED, RunPhase.FAILED})
+
+
+class Outcome(Struct, frozen=True):
+    """How a run ended: its phase, a sentence, and the exit code that says it."""
+
+    phase: RunPhase
+    sentence: str
+    exit_code: int
+
+
+class Engine:
+    """One run of one job on one host."""
+
+    def __init__(self, config: RunConfig, job: Job, host: Host) -> None:
+        """The job is open and locked; the host is not yet asked anything."""
+        self._config, self._job, self._host = config, job, host
+        self._feed = RowFeed(job.pending())
+        self._window = AnswerWindow(config.limits.pause_window, config.limits.pause_above)
+        self._dispatcher = Dispatcher(config, host, self._feed, job.submit, self._judge)
+        self._meter = Meter()
+        self._started_at = time.time()
+        self._pace: Pace | None = None
+        self._tokens_at_start = job.tokens
+        self._holds: dict[str, str] = {}
+        self._tells: dict[str, Tell] = {}
+        self._events: deque[Event] = deque(maxlen=_EVENTS_KEPT)
+        self._phase = RunPhase.STARTING
+        self._reason: str | None = None
+        self._end = asyncio.Event()
+        self._stopping: type[Drain] | type[Stop] | None = None
+        self._report = HostReport(gpus=(), servers=())
+        self._info: HostInfo | None = None
+        self._launched: dict[str, int] = {}
+        self.state = self._compose()
+        """The latest picture; replaced as a whole, so any thread may read it."""
+
+    async def run(self) -> Outcome:
+        """Run the job to its end. Never raises `GenmonError`: what stopped it is in the outcome."""
+        try:
+            outcome = await self._run()
+        except GenmonError as error:
+            outcome = Outcome(RunPhase.FAILED, str(error), 3)
+        except OSError as error:
+            outcome = Outcome(RunPhase.FAILED, f"The run cannot go on: {error}", 3)
+        finally:
+            await self._close()
+        self._phase, self._reason = outcome.phase, outcome.sentence
+        if outcome.phase is RunPhase.FINISHED and self._job.rows_failed:
+            outcome = Outcome(outcome.phase, outcome.sentence, 1)
+        self.state = self._compose()
+        return outcome
+
+    def command(self, command: Command) -> None:
+        """Obey a command. Call in the engine's event loop."""
+        match command:
+            case Pause():
+                self._hold("user", "paused by command")
+            case Resume():
+                self._tells.pop("rubbish", None)
+                self._window.reset()
+                self._holds.pop("answers", None)
+                self._holds.pop("user", None)
+                self._follow_holds()
+            case Drain() | Stop():
+                if self._stopping is not Stop:
+                    self._stopping = type(command)
+                    self._say("stopping at once" if isinstance(command, Stop) else "draining: rows in flight finish")
+                self._end.set()
+            case SetConcurrency(concurrency):
+                self._dispatcher.concurrency = concurrency
+                self._dispatcher.hear(self._report.servers)
+        self.state = self._compose()
+
+    async def _run(self) -> Outcome:
+        if self._nothing_left():
+            return Outcome(RunPhase.FINISHED, "every row was already done", 0)
+        self._info = await self._host.hello()
+        loop = asyncio.get_running_loop()
+        self._job.on_durable = lambda settled: loop.call_soon_threadsafe(self._durable, settled)
+        polling = asyncio.create_task(self._poll_for_ever())
+        launching = asyncio.create_task(self._launch(self._info.servers))
+        sending = asyncio.create_task(self._dispatcher.run())
+        ending = asyncio.create_task(self._end.wait())
+        try:
+            watched = {sending, ending, polling}
+            while True:
+                done, _ = await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+                if polling in done:
+                    return polling.result()
+                if sending in done:
+                    sending.result()
+                    return Outcome(RunPhase.FINISHED, "every row is done", 0)
+                return await self._wind_down()
+        finally:
+            for task in (launching, sending, ending, polling):
+                task.cancel()
+            await asyncio.wait([launching, sending, ending, polling])
+
+    async def _wind_down(self) -> Outcome:
+        """Drain, unless it was to stop at once or is told so meanwhile."""
+        self._phase = RunPhase.DRAINING
+        self._dispatcher.hold(True)
+        if self._stopping is Drain:
+            self._end.clear()
+            draining = asyncio.create_task(self._dispatcher.drain(self._config.limits.drain_s))
+            while not draining.done() and self._stopping is Drain:
+                ending = asyncio.create_task(self._end.wait())
+                await asyncio.wait({draining, ending}, return_when=asyncio.FIRST_COMPLETED)
+                ending.cancel()
+                self._end.clear()
+            draining.cancel()
+            await asyncio.wait([draining])
+        await self._dispatcher.abandon()
+        if self._nothing_left():
+            return Outcome(RunPhase.FINISHED, "every row is done", 0)
+        return Outcome(RunPhase.STOPPED, "stopped; the same command goes on where this run ended", 130)
+
+    async def _launch(self, servers: tuple[str, ...]) -> None:
+        for number, server in enumerate(servers):
+            if number:
+                await asyncio.sleep(self._config.servers.stagger_s)
+            await self._host.start(server)
+
+    async def _poll_for_ever(self) -> Outcome:
+        while True:
+            self._take_in(await self._host.poll())
+            servers = self._report.servers
+            if servers and all(server.phase is ServerPhase.GIVEN_UP for server in servers):
+                reasons = {server.reason or "no reason known" for server in servers}
+                return Outcome(RunPhase.FAILED, f"No server is left: {'; '.join(sorted(reasons))}", 3)
+            await asyncio.sleep(_POLL_S)
+
+    def _take_in(self, report: HostReport) -> None:
+        now = time.time()
+        self._report = report
+        self._events.extend(report.events)
+        self._meter.add(report.gpus, report.servers, now)
+        for server in report.servers:
+            self._record_launch(server)
+        ready = any(server.phase is ServerPhase.READY for server in report.servers)
+        if ready and self._pace is None:
+            self._pace = Pace(now)
+        if self._phase is RunPhase.STARTING and ready:
+            self._phase = RunPhase.RUNNING
+        trouble = self._job.trouble
+        if trouble and "disk" not in self._holds:
+            self._tell("disk", TellLevel.ALARM, trouble, "make room; the run goes on by itself")
+            self._hold("disk", trouble)
+        elif not trouble and "disk" in self._holds:
+            self._tells.pop("disk", None)
+            self._holds.pop("disk")
+            self._say("the disk has room again: going on")
+            self._follow_holds()
+        self._dispatcher.hear(report.servers)
+        self.state = self._compose()
+
+    def _record_launch(self, server: ServerState) -> None:
+        """Keep each launch's flags, by the name that sidecar rows call it."""
+        if server.external or self._launched.get(server.name) == server.launches or not server.argv:
+            return
+        self._launched[server.name] = server.launches
+        line = msgspec.json.encode(
+            {
+                "launch": f"{server.name}#{server.launches}",
+                "at": time.time(),
+                "argv": server.argv,
+                "gpu_uuid": server.gpu_uuid,
+                "simulated": server.simulated,
+            }
+        )
+        try:
+            with (self._job.directory / "launches.jsonl").open("ab") as file:
+                file.write(line + b"\n")
+        except OSError as error:
+            self._say(f"launches.jsonl could not be written: {error}")
+
+    def _durable(self, settled: list[Completion | Failure]) -> None:
+        if self._pace is not None:
+            self._pace.add(len(settled), time.time())
+
+    def _judge(self, answer_class: AnswerClass) -> None:
+        self._window.add(answer_class)
+        if self._window.tripped and "answers" not in self._holds:
+            share = f"{self._window.share:.0%} of the last answers are empty, unclosed thoughts or loops"
+            self._tell("rubbish", TellLevel.ALARM, f"Paused: {share}", "look at failed.jsonl; then resume or stop")
+            self._hold("answers", share)
+
+    def _hold(self, by: str, reason: str) -> None:
+        self._holds[by] = reason
+        self._say(f"paused: {reason}")
+        self._follow_holds()
+
+    def _follow_holds(self) -> None:
+        self._dispatcher.hold(bool(self._holds))
+        if self._phase in (RunPhase.RUNNING, RunPhase.PAUSED):
+            self._phase = RunPhase.PAUSED if self._holds else RunPhase.RUNNING
+
+    def _tell(self, id: str, level: TellLevel, sentence: str, mend: str) -> None:
+        self._tells[id] = Tell(id=id, level=level, sentence=sentence, since=time.time(), mend=mend)
+
+    def _say(self, text: str) -> None:
+        self._events.append(Event(time.time(), text))
+
+    def _nothing_left(self) -> bool:
+        job = self._job
+        return job.rows_done + job.rows_failed + job.rows_skipped >= job.rows_total
+
+    async def _close(self) -> None:
+        """End the servers first (rows that finish meanwhile are lost to no one), then write what is left."""
+        await self._dispatcher.abandon()
+        await self._feed.close()
+        await self._host.close()
+        await asyncio.to_thread(self._job.close)
+
+    def _compose(self) -> State:
+        now = time.time()
+        reason = next(iter(self._holds.values()), self._reason) if self._phase not in _ENDED else self._reason
+        return State(
+            run=self._config.name,
+            phase=self._phase,
+            taken_at=now,
+            started_at=self._started_at,
+            reason=reason,
+            job=self._compose_job(now),
+            servers=self._report.servers,
+            gpus=self._report.gpus,
+            tells=tuple(self._tells.values()),
+            events=tuple(self._events),
+            simulated=self._config.simulation is not None or bool(self._info and self._info.simulated),
+            genmon_version=__version__,
+        )
+
+    def _compose_job(self, now: float) -> JobState:
+        job, pace, elapsed_s = self._job, self._pace, now - self._started_at
+        remaining = job.rows_total - job.rows_done - job.rows_failed - job.rows_skipped
+        eta = pace.eta_s(remaining, now) if pace and self._phase is RunPhase.RUNNING else None
+        rates = [s.tokens_per_s for s in self._report.servers if s.tokens_per_s is not None]
+        tokens = job.tokens - self._tokens_at_start
+        return JobState(
+            rows_total=job.rows_total,
+            rows_done=job.rows_done,
+            rows_failed=job.rows_failed,
+            rows_skipped=job.rows_skipped,
+            rows_in_flight=self._dispatcher.in_flight,
+            retries=self._dispatcher.retries,
+            tokens=tokens,
+            rows_per_s=pace.rows_per_s(now) if pace else None,
+            tokens_per_s=sum(rates) if rates else None,
+            tokens_per_s_mean=tokens / elapsed_s if elapsed_s > 0 and tokens else None,
+            eta_s=eta[0] if eta else None,
+            eta_low_s=eta[1] if eta else None,
+            eta_high_s=eta[2] if eta else None,
+            classes=dict(job.classes),
+            shards=job.shards(),
+            energy_j=self._meter.energy_j,
+            joules_per_token=self._meter.joules_per_token,
+        )
