@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from genmon.config.schema import JobConfig, LimitsConfig, ModelConfig, RunConfig, SamplingConfig
+from genmon.config.schema import JobConfig, LimitsConfig, ModelConfig, RunConfig, SamplingConfig, ServersConfig
 from genmon.engine.engine import Engine, Outcome
 from genmon.engine.hosts import ChatRequest, HostInfo, HostReport
 from genmon.job.job import Job
@@ -98,6 +98,7 @@ def run_config(
         job=JobConfig(prompts=[str(folder / "prompts.jsonl")], output=str(folder / "out"), shard_size=16),
         limits=limits or LimitsConfig(pause_above=1.0),
         sampling=sampling or SamplingConfig(),
+        servers=ServersConfig(stagger_s=0.0),
     )
 
 

@@ -17,10 +17,10 @@ from genmon.engine.generate import Generation, generate
 from genmon.engine.hosts import Host
 from genmon.engine.lanes import Flight, Lane
 from genmon.errors import RowRefused, ServerError, ServerGone
+from genmon.job.answers import RUBBISH
 from genmon.job.row import Completion, Failure, Row
 from genmon.state import AnswerClass, ServerState
 
-_RUBBISH = frozenset({AnswerClass.EMPTY, AnswerClass.UNCLOSED_THOUGHT, AnswerClass.LOOP})
 _UNKNOWN_LENGTH_TOKENS = 2000
 """Expected completion length before any row has finished."""
 
@@ -163,14 +163,14 @@ class Dispatcher:
         if made.answer_class is AnswerClass.ABORTED:
             self._blame(row, lane.name, "the server aborted the answer", f"{launch} attempt {attempt}")
             return
-        again = made.answer_class in _RUBBISH or (
+        again = made.answer_class in RUBBISH or (
             made.answer_class is AnswerClass.TRUNCATED and limits.retry_truncated
         )
         if again and attempt <= limits.retries:
             self.retries += 1
             self._feed.give_back(row)
             return
-        if made.answer_class in _RUBBISH:
+        if made.answer_class in RUBBISH:
             words = made.answer_class.value.replace("_", " ")
             failure = self._failure(row, f"the answer was {words} in each of {attempt} tries", attempt, made)
             self._settle(failure)

@@ -6,7 +6,8 @@ from msgspec import Struct
 
 from genmon.state import AnswerClass
 
-Json = dict[str, "Json"] | list["Json"] | str | int | float | bool | None
+Json = object
+"""Any JSON value, as it came: who looks inside narrows it. (msgspec reads no recursive alias.)"""
 
 
 class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
