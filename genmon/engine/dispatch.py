@@ -112,7 +112,7 @@ class Dispatcher:
     def _send(self, row: Row, lane: Lane) -> None:
         expected = self._expected_tokens(row)
         task = asyncio.create_task(self._fly(row, lane))
-        lane.flights[row.position] = Flight(
+        lane.flights[task] = Flight(
             row=row,
             task=task,
             expected_tokens=(self._ceiling_tokens(row) or expected * 10),
@@ -124,7 +124,7 @@ class Dispatcher:
 
     def _landed(self, task: asyncio.Task[None], row: Row, lane: Lane, expected: int) -> None:
         lane.outstanding_tokens -= expected
-        flight = lane.flights.pop(row.position)
+        flight = lane.flights.pop(task)
         if task.cancelled():
             if flight.overdue:
                 occasion = f"{lane.launch} overdue"

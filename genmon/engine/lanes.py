@@ -33,7 +33,7 @@ class Lane:
     name: str
     state: ServerState
     concurrency: int | None = None
-    flights: dict[int, Flight] = field(default_factory=dict)
+    flights: dict[asyncio.Task[None], Flight] = field(default_factory=dict)
     outstanding_tokens: int = 0
     progress: float = 0.0
     """Tokens that a typical running request has been given since the lane was opened: the clock that
