@@ -43,7 +43,7 @@ class LocalHost:
         self._config, self._directory = config, directory
         self._name = socket.gethostname()
         self._gpus: GpuSource = (
-            SimulatedGpus(config.simulation, directory / "sim") if config.simulation else open_gpus()
+            SimulatedGpus(config.simulation, directory / "sim") if config.simulation else open_gpus(self._name)
         )
         self._groups = Groups(directory)
         self._keeping_alive: asyncio.Task[None] | None = None
