@@ -174,14 +174,17 @@ def main() -> None:
 
 
 def _config(run_file: Path | None, demo: bool, options: dict[str, object]) -> RunConfig:
-    from genmon.config.demo import demo_config
+    from genmon.config.demo import demo_config, write_demo_prompts
     from genmon.config.load import load, override
 
     overrides = overrides_from(options)
     if demo:
         if run_file is not None:
             raise ConfigError("--demo runs on an embedded default: leave the run file out, or leave --demo out.")
-        return override(demo_config(Path("genmon-demo")), overrides)
+        output = Path(str(options.get("output_file_path") or "genmon-demo")).absolute()
+        config = override(demo_config(output), overrides)
+        write_demo_prompts(output / "prompts.jsonl")
+        return config
     if run_file is None:
         raise ConfigError("Name a run file (genmon --batch RUN.toml), or try genmon --demo --batch.")
     return load(run_file, overrides)

@@ -10,7 +10,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-FlagValue = str | int | float | bool | list[str] | list[int] | list[float]
+FlagValue = str | int | float | bool | list[str | int | float]
 
 
 class ModelConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

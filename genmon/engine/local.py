@@ -143,15 +143,13 @@ class LocalHost:
     async def _specs(self) -> list[tuple[ServerSpec, Callable[[], Awaitable[bool]] | None]]:
         config, simulation = self._config, self._config.simulation
         if simulation is not None:
-            version: str | None = simulation.version
             command = (sys.executable, "-m", "genmon.sim.server")
         else:
             interpreter = await asyncio.to_thread(probe, config.servers.python)
-            if interpreter.sglang_version is None:
-                raise StartError(interpreter.sentence or f"{config.servers.python} has no SGLang.")
-            version = interpreter.sglang_version
+            if interpreter.sglang is None:
+                raise StartError(f"{interpreter.trouble}.")
             command = (interpreter.path, "-m", "sglang.launch_server")
-        flags = compose(config, version)
+        flags = compose(config)
         used_b = {sample.uuid: sample.memory_used_b for sample in self._gpus.latest()}
         specs = []
         for number, (index, uuid) in enumerate(self._chosen_gpus()):
@@ -178,7 +176,7 @@ class LocalHost:
                 start_timeout_s=config.servers.start_timeout_s,
                 hang_after_s=config.servers.hang_after_s,
                 max_restarts=config.servers.max_restarts,
-                cap_requested=cap_requested(flags),
+                cap_requested=cap_requested(config),
                 simulated=simulation is not None,
             )
             specs.append((spec, self._memory_free(uuid, used_b.get(uuid))))
