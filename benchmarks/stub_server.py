@@ -1,6 +1,6 @@
 """A server that answers at once, so that only the client's own cost is measured.
 
-    python -m benchmarks.stub_server PORT [DELAY_S]
+python -m benchmarks.stub_server PORT [DELAY_S]
 """
 
 from __future__ import annotations
@@ -49,9 +49,7 @@ def main() -> None:
 
     async def server_info(_: web.Request) -> web.Response:
         state = {"effective_max_running_requests_per_dp": 256}
-        return web.json_response(
-            {"version": "0.5.11", "speculative_algorithm": None, "internal_states": [state]}
-        )
+        return web.json_response({"version": "0.5.11", "speculative_algorithm": None, "internal_states": [state]})
 
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(text=f'sglang:realtime_tokens_total{{mode="decode"}} {decoded}\n')

@@ -22,7 +22,14 @@ from pathlib import Path
 import aiohttp
 
 from benchmarks.stub_server import THOUGHT
-from genmon.config.schema import JobConfig, ModelConfig, RunConfig, SamplingConfig, ServersConfig, WorkersConfig
+from genmon.config.schema import (
+    JobConfig,
+    ModelConfig,
+    RunConfig,
+    SamplingConfig,
+    ServersConfig,
+    WorkersConfig,
+)
 from genmon.engine.engine import Engine
 from genmon.engine.local import LocalHost
 from genmon.job.job import Job

@@ -49,7 +49,10 @@ def check(config: RunConfig, out: TextIO) -> int:
 def _findings(config: RunConfig) -> Iterator[Finding]:
     yield _ok("run file", f"{config.name}: {config.model.name}")
     if config.simulation is not None:
-        yield _ok("servers", f"SIMULATED: {config.simulation.gpus} GPUs, SGLang {config.simulation.version}'s protocol")
+        yield _ok(
+            "servers",
+            f"SIMULATED: {config.simulation.gpus} GPUs, SGLang {config.simulation.version}'s protocol",
+        )
         yield from _flags(config, config.simulation.version, None)
     elif config.servers.urls:
         for url in config.servers.urls:
@@ -140,7 +143,8 @@ def _prompts(config: RunConfig) -> Iterator[Finding]:
         return
     yield _ok("prompts", f"{good:,} rows in {len(files)} files")
     if first_bad is not None:
-        sentence = f"{bad:,} bad lines will be skipped; the first is {first_bad.source} line {first_bad.line}: {first_bad.reason}"
+        where = f"{first_bad.source} line {first_bad.line}: {first_bad.reason}"
+        sentence = f"{bad:,} bad lines will be skipped; the first is {where}"
         yield Finding("warn", "prompts", sentence)
     yield _disk(config, good)
 

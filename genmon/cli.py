@@ -54,7 +54,7 @@ def genmon() -> None:
       genmon init > run.toml       a run file for this machine
       genmon check run.toml        could it run?
       genmon --batch run.toml      run it (options: genmon run --help)
-    """  # noqa: D301 - \b is click's mark for a paragraph that is not wrapped
+    """
 
 
 @genmon.command(epilog=_EXIT_CODES)
@@ -64,9 +64,7 @@ def genmon() -> None:
 @click.option("--demo", is_flag=True, help="Run on a simulated box; no run file and no GPU needed.")
 @click.option("--retry-failed", is_flag=True, help="Generate failed rows again.")
 @run_options
-def run(
-    run_file: Path | None, batch: bool, as_json: bool, demo: bool, retry_failed: bool, **options: object
-) -> None:
+def run(run_file: Path | None, batch: bool, as_json: bool, demo: bool, retry_failed: bool, **options: object) -> None:
     """Run a job, or go on with it where it ended.
 
     Done rows are never generated again. Ctrl-C drains: rows in flight finish, then the run ends; a second

@@ -1,14 +1,14 @@
 """Every error that genmon raises on purpose.
 
-    GenmonError                 one sentence: what is wrong, where, what to do
-    ├── ConfigError             the run file or an option is wrong (exit 2)
-    ├── StartError              the run could not start (exit 3)
-    │   ├── JobLocked           another engine owns the job directory
-    │   └── InputChanged        the prompts are not those the job began with
-    ├── ServerError             one server's trouble; its rows go back to the queue
-    │   ├── ServerGone          connection refused, reset or cut
-    │   └── ServerBusy          5xx: it answered, and could not serve
-    └── RowRefused              the server says that this row can never work (4xx)
+GenmonError                 one sentence: what is wrong, where, what to do
+├── ConfigError             the run file or an option is wrong (exit 2)
+├── StartError              the run could not start (exit 3)
+│   ├── JobLocked           another engine owns the job directory
+│   └── InputChanged        the prompts are not those the job began with
+├── ServerError             one server's trouble; its rows go back to the queue
+│   ├── ServerGone          connection refused, reset or cut
+│   └── ServerBusy          5xx: it answered, and could not serve
+└── RowRefused              the server says that this row can never work (4xx)
 """
 
 from __future__ import annotations

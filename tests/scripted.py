@@ -10,7 +10,14 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from genmon.config.schema import JobConfig, LimitsConfig, ModelConfig, RunConfig, SamplingConfig, ServersConfig
+from genmon.config.schema import (
+    JobConfig,
+    LimitsConfig,
+    ModelConfig,
+    RunConfig,
+    SamplingConfig,
+    ServersConfig,
+)
 from genmon.engine.engine import Engine, Outcome
 from genmon.engine.hosts import ChatRequest, HostInfo, HostReport
 from genmon.job.job import Job
@@ -21,9 +28,7 @@ Script = Callable[[str, ChatRequest], Awaitable[Answer]]
 
 
 def good(text: str = "A short and honest answer.", tokens: int = 20) -> Answer:
-    return Answer(
-        content=text, reasoning="Thought.", finish_reason="stop", prompt_tokens=10, completion_tokens=tokens
-    )
+    return Answer(content=text, reasoning="Thought.", finish_reason="stop", prompt_tokens=10, completion_tokens=tokens)
 
 
 class ScriptedHost:
@@ -109,7 +114,7 @@ async def run_engine(config: RunConfig, host: ScriptedHost, *, retry_failed: boo
 
 def shard_ids(config: RunConfig) -> list[str]:
     """Ids of all rows in all shards, in order of writing."""
-    return [row["id"] for row in shard_rows(config)]
+    return [str(row["id"]) for row in shard_rows(config)]
 
 
 def shard_rows(config: RunConfig) -> list[dict[str, object]]:

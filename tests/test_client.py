@@ -48,13 +48,12 @@ def replying(status: int, body: object) -> Handler:
     return handler
 
 
+CHOICE = {
+    "message": {"role": "assistant", "content": "Since.", "reasoning_content": "Hm.", "tool_calls": None},
+    "finish_reason": "stop",
+}
 REPLY = {
-    "choices": [
-        {
-            "message": {"role": "assistant", "content": "Since.", "reasoning_content": "Hm.", "tool_calls": None},
-            "finish_reason": "stop",
-        }
-    ],
+    "choices": [CHOICE],
     "usage": {"prompt_tokens": 3, "completion_tokens": 5, "total_tokens": 8, "reasoning_tokens": 2},
 }
 
@@ -98,7 +97,7 @@ def test_null_content_is_an_empty_answer_not_an_error() -> None:
     "extra",
     [
         {"sglext": {"spec_tokens_details": {"spec_accept_length": 2.75}}},
-        {"choices": [{**REPLY["choices"][0], "meta_info": {"spec_accept_length": 2.75}}]},  # type: ignore[dict-item]
+        {"choices": [{**CHOICE, "meta_info": {"spec_accept_length": 2.75}}]},
     ],
 )
 def test_acceptance_is_read_where_either_version_puts_it(extra: dict[str, object]) -> None:

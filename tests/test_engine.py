@@ -228,9 +228,7 @@ def test_an_aborted_answer_is_never_done(tmp_path: Path) -> None:
 
 def test_an_empty_answer_is_tried_again_with_another_seed_then_fails(tmp_path: Path) -> None:
     write_prompts(tmp_path, 1)
-    config = run_config(
-        tmp_path, limits=LimitsConfig(retries=2, pause_above=1.0), sampling=SamplingConfig(seed=7)
-    )
+    config = run_config(tmp_path, limits=LimitsConfig(retries=2, pause_above=1.0), sampling=SamplingConfig(seed=7))
 
     async def empty(server: str, request: ChatRequest) -> Answer:
         return Answer(content=" ", reasoning=None, finish_reason="stop")

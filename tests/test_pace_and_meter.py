@@ -18,7 +18,13 @@ def gpu(energy_j: float | None, uuid: str = "GPU-a") -> GpuSample:
 
 def server(decode_tokens: int | None, launches: int = 1) -> ServerState:
     return ServerState(
-        host="h", name="s0", url="", phase=ServerPhase.READY, since=0.0, decode_tokens=decode_tokens, launches=launches
+        host="h",
+        name="s0",
+        url="",
+        phase=ServerPhase.READY,
+        since=0.0,
+        decode_tokens=decode_tokens,
+        launches=launches,
     )
 
 

@@ -92,8 +92,10 @@ def progress_line(state: State) -> str:
         f"{decimal(job.joules_per_token)} J/tok",
         *([energy(job.energy_j)] if job.energy_j is not None else []),
         answer_classes(state),
-        f"ETA {duration(job.eta_s)} ({duration(job.eta_low_s)} to {duration(job.eta_high_s)})",
     ]
+    if state.phase in (RunPhase.RUNNING, RunPhase.STARTING):
+        spread = "" if job.eta_s is None else f" ({duration(job.eta_low_s)} to {duration(job.eta_high_s)})"
+        parts.append(f"ETA {duration(job.eta_s)}{spread}")
     return " · ".join(part for part in parts if part)
 
 

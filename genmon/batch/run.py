@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+from collections.abc import Callable
 from typing import Protocol
 
 from genmon.config.schema import RunConfig
@@ -78,9 +79,8 @@ def _watch(engine: Engine, view: View, ended: threading.Event) -> None:
             return
 
 
-def _quietly(show: object) -> bool:
+def _quietly(show: Callable[[], None]) -> bool:
     """Call; False when the terminal is gone."""
-    assert callable(show)
     try:
         show()
     except OSError:

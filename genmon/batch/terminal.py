@@ -119,7 +119,7 @@ def _servers(state: State, width: int, room: int) -> Table:
     shown = state.servers[: max(1, room)]
     for server in shown:
         gpu = gpus.get(server.gpu_uuid or "")
-        cells = {
+        cells: dict[str, str | Text] = {
             "server": server.name if server.gpu_index is None else f"{server.name} GPU {server.gpu_index}",
             "state": _phase(server),
             "power": watts(gpu.power_w, gpu.power_limit_w) if gpu else UNKNOWN,

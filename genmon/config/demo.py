@@ -61,5 +61,8 @@ def _prompt(number: int) -> dict[str, object]:
     ask = _ASKS[number % len(_ASKS)].format(a=a, b=b, parity="even" if a % 2 == 0 else "odd")
     messages = [{"role": "user", "content": f"{ask} (No. {number})"}]
     if number % 20 == 19:
-        messages += [{"role": "assistant", "content": ""}, {"role": "user", "content": "Now say it in one sentence."}]
+        messages += [
+            {"role": "assistant", "content": ""},
+            {"role": "user", "content": "Now say it in one sentence."},
+        ]
     return {"id": f"demo-{number:05d}", "messages": messages}

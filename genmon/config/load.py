@@ -113,9 +113,7 @@ def _lay_over(table: Table, overrides: Sequence[Override]) -> Table:
     return table
 
 
-def _convert(
-    table: Table, where_of: Callable[[tuple[str, ...]], str], overrides: Sequence[Override]
-) -> RunConfig:
+def _convert(table: Table, where_of: Callable[[tuple[str, ...]], str], overrides: Sequence[Override]) -> RunConfig:
     by_option = {each.path: each.option for each in overrides}
 
     def where(field: tuple[str, ...]) -> str:
@@ -134,7 +132,10 @@ def _convert(
 
 
 def _refuse_unknown(
-    table: Mapping[str, object], kind: type[Struct], path: tuple[str, ...], where: Callable[[tuple[str, ...]], str]
+    table: Mapping[str, object],
+    kind: type[Struct],
+    path: tuple[str, ...],
+    where: Callable[[tuple[str, ...]], str],
 ) -> None:
     """Refuse keys that are none, with the nearest that is: here, or in another section."""
     known = _sections(kind)

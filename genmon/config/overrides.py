@@ -31,7 +31,12 @@ _OPTIONS: tuple[tuple[str, type, tuple[str, ...], str], ...] = (
     ("--top-k", int, ("sampling", "top_k"), "Top-k sampling."),
     ("--min-p", float, ("sampling", "min_p"), "Min-p sampling."),
     ("--seed", int, ("sampling", "seed"), "Seed of the first sample of every row."),
-    ("--num-samples", int, ("job", "limit"), "Take only the first so many prompts (rows, not samples a prompt)."),
+    (
+        "--num-samples",
+        int,
+        ("job", "limit"),
+        "Take only the first so many prompts (rows, not samples a prompt).",
+    ),
     ("--samples-per-prompt", int, ("job", "samples"), "Completions a prompt."),
     ("--shard-size", int, ("job", "shard_size"), "Rows a shard."),
 )
@@ -44,7 +49,9 @@ def run_options(command: F) -> F:
     for decorate in (
         click.option("--concurrency", help="Rows in flight a server: a number, or auto (its effective cap)."),
         click.option(
-            "--input-file-path", multiple=True, help="Prompt file or glob instead of job.prompts; may be repeated."
+            "--input-file-path",
+            multiple=True,
+            help="Prompt file or glob instead of job.prompts; may be repeated.",
         ),
         click.option("--output-file-path", "--output", "output_file_path", help="The job directory."),
         click.option(

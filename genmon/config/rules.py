@@ -56,7 +56,7 @@ def _problems(config: RunConfig) -> Iterator[Problem]:
         if not url.startswith(("http://", "https://")):
             yield Problem(("servers", "urls"), f"servers.urls[{number}] is {url!r}; write it as http://host:port")
     if servers.gpus == [] and not servers.urls:
-        yield Problem(("servers", "gpus"), "servers.gpus is empty: name GPUs, or write gpus = \"all\"")
+        yield Problem(("servers", "gpus"), 'servers.gpus is empty: name GPUs, or write gpus = "all"')
     if isinstance(servers.gpus, list):
         named = [gpu for gpu in servers.gpus if gpu != "cpu"]
         if len(set(named)) != len(named):
@@ -69,10 +69,13 @@ def _problems(config: RunConfig) -> Iterator[Problem]:
             yield Problem(("servers", "flags", flag), f"servers.flags.{flag} cannot be set here: {_OWNED[name]}")
     mtp = servers.mtp
     if mtp.enabled and mtp.topk == 1 and mtp.draft_tokens != mtp.steps + 1:
-        sentence = f"with topk = 1 servers.mtp.draft_tokens must be steps + 1 = {mtp.steps + 1}, not {mtp.draft_tokens}"
+        wanted = mtp.steps + 1
+        sentence = f"with topk = 1 servers.mtp.draft_tokens must be steps + 1 = {wanted}, not {mtp.draft_tokens}"
         yield Problem(("servers", "mtp", "draft_tokens"), sentence)
     if job.samples > 1 and sampling.temperature == 0:
-        sentence = f"at temperature 0 all {job.samples} samples of a prompt would be the same: raise sampling.temperature"
+        sentence = (
+            f"at temperature 0 all {job.samples} samples of a prompt would be the same: raise sampling.temperature"
+        )
         yield Problem(("job", "samples"), sentence)
     context = servers.flags.get("context-length")
     if isinstance(context, int) and sampling.max_tokens is not None and sampling.max_tokens >= context:

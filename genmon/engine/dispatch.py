@@ -163,9 +163,7 @@ class Dispatcher:
         if made.answer_class is AnswerClass.ABORTED:
             self._blame(row, lane.name, "the server aborted the answer", f"{launch} attempt {attempt}")
             return
-        again = made.answer_class in RUBBISH or (
-            made.answer_class is AnswerClass.TRUNCATED and limits.retry_truncated
-        )
+        again = made.answer_class in RUBBISH or (made.answer_class is AnswerClass.TRUNCATED and limits.retry_truncated)
         if again and attempt <= limits.retries:
             self.retries += 1
             self._feed.give_back(row)

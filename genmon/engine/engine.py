@@ -7,6 +7,7 @@ generate, it was told to stop, or no server is left that could serve.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 
@@ -123,7 +124,13 @@ class Engine:
             return Outcome(RunPhase.FINISHED, "every row was already done", 0)
         self._info = await self._host.hello()
         loop = asyncio.get_running_loop()
-        self._job.on_durable = lambda settled: loop.call_soon_threadsafe(self._durable, settled)
+
+        def durable(settled: list[Completion | Failure]) -> None:
+            """Called in the writer's thread, also after this loop has ended."""
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._durable, settled)
+
+        self._job.on_durable = durable
         polling = asyncio.create_task(self._poll_for_ever())
         launching = asyncio.create_task(self._launch(self._info.servers))
         sending = asyncio.create_task(self._dispatcher.run())

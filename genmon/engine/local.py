@@ -27,7 +27,7 @@ from genmon.gpu.nvml import open_gpus
 from genmon.gpu.source import GpuInfo, GpuSource
 from genmon.job.row import Answer
 from genmon.sim.gpu import SimulatedGpus
-from genmon.state import Event, GpuSample, ServerPhase, ServerState
+from genmon.state import Event, ServerPhase, ServerState
 
 _STOP_S = 20.0
 """Patience with a server told to end: 0.5.11 may wait for ever on requests it refused long ago."""
@@ -71,16 +71,19 @@ class LocalHost:
             raise StartError(f"The environment variable {key_name} (servers.api_key_env) is not set.")
         if urls:
             for number, url in enumerate(urls):
-                self._servers[f"s{number}"] = self._watch(ExternalServer(
-                    host=self._name, name=f"s{number}", url=url,
-                    model_name=self._config.model.name, api_key=self._api_key,
-                ))
+                self._servers[f"s{number}"] = self._watch(
+                    ExternalServer(
+                        host=self._name,
+                        name=f"s{number}",
+                        url=url,
+                        model_name=self._config.model.name,
+                        api_key=self._api_key,
+                    )
+                )
         else:
             for spec, free in await self._specs():
                 self._servers[spec.name] = self._watch(Server(spec, self._groups, memory_free=free))
-        return HostInfo(
-            host=self._name, servers=tuple(self._servers), simulated=self._config.simulation is not None
-        )
+        return HostInfo(host=self._name, servers=tuple(self._servers), simulated=self._config.simulation is not None)
 
     async def start(self, server: str) -> None:
         """Begin to launch a server."""
@@ -96,9 +99,7 @@ class LocalHost:
         events, self._events = tuple(self._events), []
         return HostReport(
             gpus=self._gpus.latest(),
-            servers=tuple(
-                replace(server.state(), in_flight=server.in_flight) for server in self._servers.values()
-            ),
+            servers=tuple(replace(server.state(), in_flight=server.in_flight) for server in self._servers.values()),
             events=events,
         )
 

@@ -115,7 +115,9 @@ def problems(config: RunConfig, version: str) -> list[FlagProblem]:
             )
         )
     if not mtp and not no_radix and effective == "no_buffer":
-        sentence = "the radix cache with no_buffer switches the overlap scheduler off: disable-radix-cache = true keeps it"
+        sentence = (
+            "the radix cache with no_buffer switches the overlap scheduler off: disable-radix-cache = true keeps it"
+        )
         found.append(FlagProblem(False, sentence))
     if mtp and cap_requested(config) is None:
         found.append(FlagProblem(False, f"with MTP on and no max-running-requests SGLang caps it at {_SPEC_CAP}"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TypeVar
 
 import aiohttp
@@ -171,7 +170,7 @@ class SglangHttp:
                     words = " ".join(content.decode(errors="replace").split())[:200]
                     raise ServerBusy(f"{path} answered HTTP {response.status}: {words}")
                 return content
-        except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise ServerGone(f"{self.base_url} cannot be reached: {error or type(error).__name__}") from error
 
 

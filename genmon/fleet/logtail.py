@@ -38,10 +38,25 @@ class Diagnosis(Struct, frozen=True):
 
 
 _SIGNS: tuple[tuple[End, str, str, bool], ...] = (
-    (End.FLAG_ERROR, r"error: (?P<what>unrecognized arguments: .*|ambiguous option: .*|argument .*)", "{what}", False),
-    (End.NO_SGLANG, r"(?P<what>No module named '?sglang[\w.]*'?)", "the interpreter has no SGLang ({what})", False),
+    (
+        End.FLAG_ERROR,
+        r"error: (?P<what>unrecognized arguments: .*|ambiguous option: .*|argument .*)",
+        "{what}",
+        False,
+    ),
+    (
+        End.NO_SGLANG,
+        r"(?P<what>No module named '?sglang[\w.]*'?)",
+        "the interpreter has no SGLang ({what})",
+        False,
+    ),
     (End.NO_SGLANG, r"genmon: (?P<what>.* cannot be started: .*)", "{what}", False),
-    (End.NO_SGLANG, r"(?P<what>(?:ImportError|ModuleNotFoundError): .*)", "SGLang cannot be imported: {what}", False),
+    (
+        End.NO_SGLANG,
+        r"(?P<what>(?:ImportError|ModuleNotFoundError): .*)",
+        "SGLang cannot be imported: {what}",
+        False,
+    ),
     (
         End.NO_MODEL,
         r"(?P<what>.*(?:RepositoryNotFoundError|is not a local folder|does not appear to have a file named"
@@ -51,9 +66,19 @@ _SIGNS: tuple[tuple[End, str, str, bool], ...] = (
     ),
     (End.PORT_TAKEN, r"(?P<what>.*(?:address already in use|EADDRINUSE).*)", "its port is taken", True),
     (End.OUT_OF_MEMORY, r"(?P<what>.*Not enough (?:GPU )?memory.*)", "{what}", False),
-    (End.OUT_OF_MEMORY, r"(?P<what>.*OutOfMemoryError.*|.*CUDA out of memory.*|.*[Oo]ut of memory.*)", "{what}", True),
+    (
+        End.OUT_OF_MEMORY,
+        r"(?P<what>.*OutOfMemoryError.*|.*CUDA out of memory.*|.*[Oo]ut of memory.*)",
+        "{what}",
+        True,
+    ),
     (End.WATCHDOG, r"(?P<what>Scheduler watchdog timeout.*)", "SGLang's own watchdog ended it: {what}", True),
-    (End.NATIVE_CRASH, r"(?P<what>Subprocess scheduler_\d+ .*crashed with exit code.*?)(?:\. |$)", "{what}", True),
+    (
+        End.NATIVE_CRASH,
+        r"(?P<what>Subprocess scheduler_\d+ .*crashed with exit code.*?)(?:\. |$)",
+        "{what}",
+        True,
+    ),
 )
 _FINAL_ERROR = re.compile(r"^(?P<what>(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt)\b(?:: .*)?)$", re.MULTILINE)
 _SIGTERM = "SIGTERM received"

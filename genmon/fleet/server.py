@@ -128,7 +128,7 @@ class Server:
             self._change(ServerPhase.STOPPED)
 
     async def _supervise(self) -> None:
-        while not self._stopping:
+        while True:
             end = await self._live()
             if self._stopping:
                 return

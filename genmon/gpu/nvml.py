@@ -79,7 +79,12 @@ class Nvml:
             handle = nvml.nvmlDeviceGetHandleByUUID(info.uuid)
         except nvml.NVMLError as error:
             return GpuSample(
-                host=host, index=info.index, uuid=info.uuid, name=info.name, taken_at=time.time(), trouble=str(error)
+                host=host,
+                index=info.index,
+                uuid=info.uuid,
+                name=info.name,
+                taken_at=time.time(),
+                trouble=str(error),
             )
         memory = self._ask(lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
         use = self._ask(lambda: nvml.nvmlDeviceGetUtilizationRates(handle))

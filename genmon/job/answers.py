@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
+from collections.abc import Iterator
 
 from genmon.job.row import Answer
 from genmon.state import AnswerClass
@@ -13,6 +14,8 @@ _GATE_RATIO = 0.14
 """Tails that zlib makes smaller than this are looked at closely. Prose and code stay above 0.25."""
 _LOOP_MIN_CHARS = 400
 _LOOP_MIN_REPEATS = 6
+_NEEDLE_CHARS = 24
+_CANDIDATES = 12
 RUBBISH = frozenset({AnswerClass.EMPTY, AnswerClass.UNCLOSED_THOUGHT, AnswerClass.LOOP})
 """Classes that are no training data: the row is tried again."""
 
@@ -45,28 +48,27 @@ def loops(text: str) -> bool:
     encoded = tail.encode()
     if len(zlib.compress(encoded, 1)) > _GATE_RATIO * len(encoded):
         return False
-    period, repeated = _ending_period(tail)
-    return repeated >= _LOOP_MIN_CHARS and repeated >= _LOOP_MIN_REPEATS * period
+    return any(_repeats(tail, period) for period in _candidate_periods(tail))
 
 
-def _ending_period(tail: str) -> tuple[int, int]:
-    """(period, length) of the longest stretch at the end that repeats with one period.
+def _candidate_periods(tail: str) -> Iterator[int]:
+    """Distances at which the last few characters were said before: one of them is the period of a loop."""
+    needle, end = tail[-_NEEDLE_CHARS:], len(tail) - 1
+    for _ in range(_CANDIDATES):
+        found = tail.rfind(needle, 0, end)
+        if found < 0:
+            return
+        yield len(tail) - _NEEDLE_CHARS - found
+        end = found + _NEEDLE_CHARS - 1
 
-    From the failure function of the reversed text: a prefix of length n whose longest border is b repeats
-    with period n − b. The stretch chosen is the longest that holds at least six periods.
-    """
-    text = tail[::-1]
-    border = [0] * len(text)
-    best = (len(text), 0)
-    for end in range(1, len(text)):
-        length = border[end - 1]
-        while length and text[end] != text[length]:
-            length = border[length - 1]
-        border[end] = length + (text[end] == text[length])
-        period = end + 1 - border[end]
-        if end + 1 >= _LOOP_MIN_REPEATS * period:
-            best = (period, end + 1)
-    return best
+
+def _repeats(tail: str, period: int) -> bool:
+    """Whether the end of the text repeats with this period for long enough."""
+    stretch = max(_LOOP_MIN_CHARS, _LOOP_MIN_REPEATS * period)
+    if stretch > len(tail):
+        return False
+    end = tail[-stretch:]
+    return end[period:] == end[:-period]
 
 
 class AnswerWindow:

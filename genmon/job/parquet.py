@@ -30,7 +30,9 @@ def write_parquet(jsonl: Path, destination: Path, columns: dict[str, str]) -> No
     try:
         spec = ", ".join(f"'{name}': '{kind}'" for name, kind in columns.items())
         reader = f"read_json('{_quoted(jsonl)}', format='newline_delimited', columns={{{spec}}}, maximum_object_size=268435456)"
-        connection.execute(f"COPY (SELECT * FROM {reader}) TO '{_quoted(destination)}' (FORMAT parquet, COMPRESSION zstd)")
+        connection.execute(
+            f"COPY (SELECT * FROM {reader}) TO '{_quoted(destination)}' (FORMAT parquet, COMPRESSION zstd)"
+        )
     finally:
         connection.close()
 
@@ -41,4 +43,6 @@ def _quoted(path: Path) -> str:
 
 def _connect() -> duckdb.DuckDBPyConnection:
     """One thread, and never an extension from the network: what is needed is in the wheel."""
-    return duckdb.connect(config={"threads": "1", "autoinstall_known_extensions": "false", "preserve_insertion_order": "true"})
+    return duckdb.connect(
+        config={"threads": "1", "autoinstall_known_extensions": "false", "preserve_insertion_order": "true"}
+    )

@@ -69,7 +69,7 @@ def records(files: list[Path], first: int = 0) -> Iterator[Record | Skipped]:
         if path.name.endswith(".parquet"):
             from genmon.job.parquet import parquet_rows
 
-            reader = enumerate(parquet_rows(path), 1)
+            reader: Iterator[tuple[int, bytes]] = enumerate(parquet_rows(path), 1)
         else:
             reader = _lines(path)
         try:
@@ -98,10 +98,10 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 def _open(path: Path) -> BinaryIO:
     if path.name.endswith(".gz"):
-        return io.BufferedReader(gzip.open(path, "rb"), 1 << 20)  # type: ignore[arg-type]
+        return io.BufferedReader(gzip.open(path, "rb"), 1 << 20)
     if path.name.endswith(".zst"):
         reader = zstandard.ZstdDecompressor().stream_reader(path.open("rb"), read_across_frames=True, closefd=True)
-        return io.BufferedReader(reader, 1 << 20)  # type: ignore[type-var]
+        return io.BufferedReader(reader, 1 << 20)
     return path.open("rb", buffering=1 << 20)
 
 

@@ -27,7 +27,13 @@ PARAMS = frozenset(
 )
 """Top-level keys of a record that are sampling parameters of that row."""
 _PARAM_OBJECTS = ("sampling_params", "generation_params")
-_SHAREGPT_ROLES = {"human": "user", "gpt": "assistant", "user": "user", "assistant": "assistant", "system": "system"}
+_SHAREGPT_ROLES = {
+    "human": "user",
+    "gpt": "assistant",
+    "user": "user",
+    "assistant": "assistant",
+    "system": "system",
+}
 _BODY_OWNED = frozenset({"model", "messages", "stream", "stream_options", "n", "tools", "rid"})
 
 
@@ -80,7 +86,9 @@ def _id(record: Mapping[str, Json], raw: bytes, id_field: str | None) -> str:
     return hashlib.blake2b(raw, digest_size=16).hexdigest()
 
 
-def _batch(body: Mapping[str, Json]) -> tuple[tuple[tuple[Message, ...], ...], dict[str, Json], list[Json] | None]:
+def _batch(
+    body: Mapping[str, Json],
+) -> tuple[tuple[tuple[Message, ...], ...], dict[str, Json], list[Json] | None]:
     """An OpenAI Batch body: its messages exactly as given, one answer; what else it holds is sent along."""
     messages = _messages(body.get("messages"), "body.messages")
     if not messages:

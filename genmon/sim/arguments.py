@@ -12,16 +12,45 @@ MAMBA_SLOTS = 80
 _SPEC_CAP = 48
 _SLOTS_PER_REQUEST = {"no_buffer": 3, "extra_buffer": 5, "extra_buffer_lazy": 3}
 CONTEXT_LENGTH = 262_144
-_IGNORED = (
-    "trust-remote-code disable-cuda-graph enable-cache-report disable-piecewise-cuda-graph disable-overlap-schedule "
-    "language-model-only skip-server-warmup sleep-on-idle enable-mixed-chunk"
-).split()
-_IGNORED_WITH_VALUE = (
-    "attention-backend mm-attention-backend sampling-backend grammar-backend tool-call-parser load-format device "
-    "dtype quantization kv-cache-dtype max-total-tokens chunked-prefill-size page-size schedule-conservativeness "
-    "watchdog-timeout log-level tp-size mamba-ssm-dtype mamba-full-memory-ratio max-mamba-cache-size "
-    "speculative-draft-model-path random-seed stream-interval decode-log-interval host nccl-port"
-).split()
+_IGNORED = [
+    "trust-remote-code",
+    "disable-cuda-graph",
+    "enable-cache-report",
+    "disable-piecewise-cuda-graph",
+    "disable-overlap-schedule",
+    "language-model-only",
+    "skip-server-warmup",
+    "sleep-on-idle",
+    "enable-mixed-chunk",
+]
+_IGNORED_WITH_VALUE = [
+    "attention-backend",
+    "mm-attention-backend",
+    "sampling-backend",
+    "grammar-backend",
+    "tool-call-parser",
+    "load-format",
+    "device",
+    "dtype",
+    "quantization",
+    "kv-cache-dtype",
+    "max-total-tokens",
+    "chunked-prefill-size",
+    "page-size",
+    "schedule-conservativeness",
+    "watchdog-timeout",
+    "log-level",
+    "tp-size",
+    "mamba-ssm-dtype",
+    "mamba-full-memory-ratio",
+    "max-mamba-cache-size",
+    "speculative-draft-model-path",
+    "random-seed",
+    "stream-interval",
+    "decode-log-interval",
+    "host",
+    "nccl-port",
+]
 
 
 class Arguments(Struct, frozen=True, kw_only=True):

@@ -64,7 +64,12 @@ class Scheduler:
         wanted = max(2, round(random.Random(seed).lognormvariate(mean, _LENGTH_SIGMA)))
         length = max_tokens if ignore_eos else min(wanted, max_tokens)
         fates = ["good", "empty", "loop", "unclosed", "abort"]
-        shares = [simulation.empty_share, simulation.loop_share, simulation.unclosed_share, simulation.abort_share]
+        shares = [
+            simulation.empty_share,
+            simulation.loop_share,
+            simulation.unclosed_share,
+            simulation.abort_share,
+        ]
         fate = self._chance.choices(fates, [max(0.0, 1 - sum(shares)), *shares])[0]
         request = Request(
             rid=rid,

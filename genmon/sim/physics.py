@@ -53,5 +53,5 @@ def _at(running: int, values: tuple[float, ...]) -> float:
         first, second = _CONCURRENCY[low], _CONCURRENCY[low + 1]
         if first <= running <= second:
             part = math.log(running / first) / math.log(second / first)
-            return values[low] * (values[low + 1] / values[low]) ** part
+            return float(values[low] * (values[low + 1] / values[low]) ** part)
     raise AssertionError("unreachable: the table begins at 1")

@@ -216,7 +216,11 @@ def metrics(scheduler: Scheduler, version: str) -> str:
         lines += [f"# HELP sglang:{metric} SIMULATED", f"# TYPE sglang:{metric} {kind}"]
         lines.append(f"sglang:{metric}{{{labels}}} {float(value)}")
     lines += ["# HELP sglang:realtime_tokens_total SIMULATED", "# TYPE sglang:realtime_tokens_total counter"]
-    for mode, value in (("prefill_compute", scheduler.prefilled), ("decode", scheduler.decoded), ("prefill_cache", 0)):
+    for mode, value in (
+        ("prefill_compute", scheduler.prefilled),
+        ("decode", scheduler.decoded),
+        ("prefill_cache", 0),
+    ):
         labels = ranked.replace("model_name", f'mode="{mode}",model_name')
         lines.append(f"sglang:realtime_tokens_total{{{labels}}} {float(value)}")
     return "\n".join(lines) + "\n"

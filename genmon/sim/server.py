@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
@@ -28,6 +29,7 @@ _LOAD_EVERY_S = 0.1
 _DRAIN_LOOK_S = 0.25
 """The real server looks every 5 s whether it is drained."""
 _QUIET = ("/metrics", "/health", "/v1/loads", "/model_info", "/server_info")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
 
@@ -88,10 +90,8 @@ class SimulatedServer:
             task.cancel()
         await runner.cleanup()
 
-    def _json(self, body: object) -> object:
-        assert callable(body)
-
-        async def handler(_: web.Request) -> web.Response:
+    def _json(self, body: Callable[[], Json]) -> Handler:
+        async def handler(_: web.Request) -> web.StreamResponse:
             return _reply(body())
 
         return handler
@@ -102,15 +102,14 @@ class SimulatedServer:
         return {"dp_rank": None, "num_reqs": count, "num_waiting_reqs": len(scheduler.queue), "num_tokens": 0}
 
     @web.middleware
-    async def _guard(self, request: web.Request, handler: object) -> web.StreamResponse:
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Authorization and the access log."""
-        assert callable(handler)
         key = self._arguments.api_key
         open_path = request.path.startswith(("/health", "/metrics"))
         if key and not open_path and request.headers.get("Authorization") != f"Bearer {key}":
             return _reply({"error": "Unauthorized"}, 401)
         try:
-            response: web.StreamResponse = await handler(request)
+            response = await handler(request)
         except web.HTTPException as error:
             response = _reply({"detail": error.reason}, error.status)
         if not request.path.startswith(_QUIET):
@@ -284,7 +283,10 @@ def _refusal(body: dict[str, object], messages: object, context: int) -> str | N
     for message in messages:
         if not isinstance(message, dict) or str(message.get("role")).lower() not in _ROLES:
             return "1 validation error:\n  {'type': 'value_error', 'loc': ('body', 'messages', 0, 'role')}"
-    temperature, ceiling = body.get("temperature"), body.get("max_tokens") or body.get("max_completion_tokens")
+    temperature, ceiling = (
+        body.get("temperature"),
+        body.get("max_tokens") or body.get("max_completion_tokens"),
+    )
     if isinstance(temperature, int | float) and temperature < 0:
         return f"temperature must be non-negative, got {temperature}."
     if isinstance(ceiling, int) and ceiling < 0:
