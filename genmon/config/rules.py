@@ -73,14 +73,13 @@ def _problems(config: RunConfig) -> Iterator[Problem]:
         sentence = f"with topk = 1 servers.mtp.draft_tokens must be steps + 1 = {wanted}, not {mtp.draft_tokens}"
         yield Problem(("servers", "mtp", "draft_tokens"), sentence)
     if job.samples > 1 and sampling.temperature == 0:
-        sentence = (
-            f"at temperature 0 all {job.samples} samples of a prompt would be the same: raise sampling.temperature"
-        )
+        same = f"at temperature 0 all {job.samples} samples of a prompt would be the same"
+        sentence = f"{same}: raise sampling.temperature"
         yield Problem(("job", "samples"), sentence)
     context = servers.flags.get("context-length")
     if isinstance(context, int) and sampling.max_tokens is not None and sampling.max_tokens >= context:
         sentence = (
-            f"sampling.max_tokens = {sampling.max_tokens} leaves no room for a prompt in servers.flags.context-length = "
+            f"sampling.max_tokens = {sampling.max_tokens} leaves no room for a prompt in context-length = "
             f"{context}: lower the first or raise the second"
         )
         yield Problem(("sampling", "max_tokens"), sentence)

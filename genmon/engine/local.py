@@ -180,7 +180,7 @@ class LocalHost:
                 cap_requested=cap_requested(config),
                 simulated=simulation is not None,
             )
-            specs.append((spec, self._memory_free(uuid, used_b.get(uuid))))
+            specs.append((spec, self._memory_free(uuid, used_b.get(uuid) if uuid else None)))
         return specs
 
     def _chosen_gpus(self) -> list[tuple[int | None, str | None]]:

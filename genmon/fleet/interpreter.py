@@ -22,7 +22,7 @@ print(json.dumps({"python": platform.python_version(), "sglang": version("sglang
     "folder": spec.submodule_search_locations[0] if spec and spec.submodule_search_locations else None}))
 """
 _ARGUMENT = re.compile(r"""["']--([a-z][a-z0-9-]+)["']""")
-_FIELD = re.compile(r"^    ([a-z][a-z0-9_]+)\s*:\s*[^=\n]+=", re.MULTILINE)
+_FIELD = re.compile(r"^    ([a-z][a-z0-9_]+)\s*:\s", re.MULTILINE)
 
 
 class Interpreter(Struct, frozen=True):

@@ -1,15 +1,15 @@
 """The one door to NVML: what the driver says of each GPU, field by field, with units.
 
-A field that a GPU does not have is None, never 0. Power is the driver's 1-second average
-(`POWER_AVERAGE`, equal to `nvmlDeviceGetPowerUsage` on Ampere and newer) beside the instantaneous reading.
+A field that a GPU does not have is None, never 0; one that it usually has and does not tell now is None, and
+`trouble` says why.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import TypeVar
+from typing import Protocol, TypeVar, cast
 
 import pynvml
 
@@ -19,24 +19,48 @@ from genmon.gpu.source import GpuInfo, GpuSource, NoGpus
 from genmon.state import GpuSample
 
 _REASONS = {
+    0x1: "idle",
     0x4: "power cap",
     0x8: "hardware slow-down",
+    0x10: "sync boost",
     0x20: "thermal slow-down",
     0x40: "hardware thermal slow-down",
     0x80: "power brake",
     0x100: "display clocks",
 }
-"""Clock-event reasons worth telling (nvml.h, nvmlClocksEventReason*). Idle (0x1) and set clocks (0x2) are normal."""
-_FIELD_POWER_INSTANT = 186
-"""NVML_FI_DEV_POWER_INSTANT; older bindings do not name it."""
+"""Clock-event reasons (nvml.h, nvmlClocksEventReason*)."""
+_UNTOLD = 0x2
+"""Clocks set by an application: deprecated, and the normal state of a GPU whose clocks are locked."""
+
+# Field ids of nvml.h (NVML_FI_DEV_*), read in one call. Older bindings do not name all of them.
+_ENERGY_MJ = 83
+_POWER_AVERAGE_MW = 185
+"""One-second trailing average; the same as nvmlDeviceGetPowerUsage on Ampere and newer."""
+_POWER_INSTANT_MW = 186
+_POWER_LIMIT_MW = 190
+"""The limit enforced now, the least of all limiters."""
+_FIELDS = (_POWER_INSTANT_MW, _POWER_AVERAGE_MW, _POWER_LIMIT_MW, _ENERGY_MJ)
+_UNSIGNED: dict[int, str] = {1: "uiVal", 2: "ulVal", 3: "ullVal"}
+"""Member of nvmlValue_t by nvmlValueType_t, for the types that these fields have."""
+_ABSENT = (3, 13)
+"""NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_FUNCTION_NOT_FOUND: this GPU or this driver never has it. No trouble."""
 T = TypeVar("T")
+
+
+class _FieldValue(Protocol):
+    """nvmlFieldValue_t, as far as it is read."""
+
+    fieldId: int
+    nvmlReturn: int
+    valueType: int
+    value: object
 
 
 class Nvml:
     """An open NVML. Every call may block for as long as the driver likes: call it from a thread of its own."""
 
     def __init__(self, module: ModuleType = pynvml) -> None:
-        """Open the driver.
+        """Open the driver; `module` is pynvml or something of its shape.
 
         Raises:
             StartError: there is no driver, no permission, or the driver and its library do not fit.
@@ -49,23 +73,24 @@ class Nvml:
 
     def infos(self) -> tuple[GpuInfo, ...]:
         """The GPUs there are; one that cannot be opened (fallen off the bus) is left out."""
-        nvml = self._nvml
+        nvml, reading = self._nvml, _Reading(self._nvml)
+        count = reading.ask("count", nvml.nvmlDeviceGetCount) or 0
         found = []
-        for index in range(nvml.nvmlDeviceGetCount()):
+        for index in range(count):
             try:
                 handle = nvml.nvmlDeviceGetHandleByIndex(index)
                 uuid, name = _text(nvml.nvmlDeviceGetUUID(handle)), _text(nvml.nvmlDeviceGetName(handle))
             except nvml.NVMLError:
                 continue
-            memory = self._ask(lambda h=handle: nvml.nvmlDeviceGetMemoryInfo(h).total)  # type: ignore[misc]
-            enforced = self._ask(lambda h=handle: nvml.nvmlDeviceGetEnforcedPowerLimit(h))  # type: ignore[misc]
-            default = self._ask(lambda h=handle: nvml.nvmlDeviceGetPowerManagementDefaultLimit(h))  # type: ignore[misc]
+            memory = reading.ask("memory", nvml.nvmlDeviceGetMemoryInfo, handle)
+            enforced = reading.ask("limit", nvml.nvmlDeviceGetEnforcedPowerLimit, handle)
+            default = reading.ask("limit", nvml.nvmlDeviceGetPowerManagementDefaultLimit, handle)
             found.append(
                 GpuInfo(
                     index=index,
                     uuid=uuid,
                     name=name,
-                    memory_total_b=memory,
+                    memory_total_b=None if memory is None else memory.total,
                     power_limit_w=_milli(enforced),
                     power_default_limit_w=_milli(default),
                 )
@@ -73,62 +98,111 @@ class Nvml:
         return tuple(found)
 
     def sample(self, host: str, info: GpuInfo) -> GpuSample:
-        """Read one GPU now. What it does not say is None; a lost GPU says so in `trouble`."""
-        nvml = self._nvml
-        try:
-            handle = nvml.nvmlDeviceGetHandleByUUID(info.uuid)
-        except nvml.NVMLError as error:
+        """Read one GPU now. What it does not say is None, and `trouble` says why; a lost GPU says so there."""
+        nvml, reading = self._nvml, _Reading(self._nvml)
+        handle = reading.ask("GPU", nvml.nvmlDeviceGetHandleByUUID, info.uuid)
+        if handle is None:
             return GpuSample(
                 host=host,
                 index=info.index,
                 uuid=info.uuid,
                 name=info.name,
                 taken_at=time.time(),
-                trouble=str(error),
+                trouble=reading.trouble,
             )
-        memory = self._ask(lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
-        use = self._ask(lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
-        bits = self._ask(lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
+        fields = reading.fields(handle)
+        average_mw, limit_mw, energy_mj = (
+            fields.get(each) for each in (_POWER_AVERAGE_MW, _POWER_LIMIT_MW, _ENERGY_MJ)
+        )
+        if average_mw is None:
+            average_mw = reading.ask("power", nvml.nvmlDeviceGetPowerUsage, handle)
+        if limit_mw is None:
+            limit_mw = reading.ask("power limit", nvml.nvmlDeviceGetEnforcedPowerLimit, handle)
+        if energy_mj is None:
+            energy_mj = reading.ask("energy", nvml.nvmlDeviceGetTotalEnergyConsumption, handle)
+        memory = reading.ask("memory", nvml.nvmlDeviceGetMemoryInfo, handle)
+        use = reading.ask("utilization", nvml.nvmlDeviceGetUtilizationRates, handle)
         return GpuSample(
             host=host,
             index=info.index,
             uuid=info.uuid,
             name=info.name,
             taken_at=time.time(),
-            power_w=_milli(self._ask(lambda: nvml.nvmlDeviceGetPowerUsage(handle))),
-            power_instant_w=_milli(self._instant_power_mw(handle)),
-            power_limit_w=_milli(self._ask(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle))),
+            power_w=_milli(average_mw),
+            power_instant_w=_milli(fields.get(_POWER_INSTANT_MW)),
+            power_limit_w=_milli(limit_mw),
             power_default_limit_w=info.power_default_limit_w,
-            energy_j=_milli(self._ask(lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle))),
-            sm_clock_mhz=self._ask(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
-            temperature_c=self._ask(lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
+            energy_j=_milli(energy_mj),
+            sm_clock_mhz=reading.ask("clock", nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
+            temperature_c=reading.ask("temperature", nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
             utilization=None if use is None else use.gpu / 100,
             memory_used_b=None if memory is None else memory.used,
             memory_total_b=info.memory_total_b,
-            reasons=tuple(words for bit, words in _REASONS.items() if bits is not None and bits & bit),
+            reasons=reading.reasons(handle),
+            trouble=reading.trouble,
         )
 
     def memory_used_b(self, uuid: str) -> int | None:
         """Bytes in use on a GPU."""
-        nvml = self._nvml
-        return self._ask(lambda: nvml.nvmlDeviceGetMemoryInfo(nvml.nvmlDeviceGetHandleByUUID(uuid)).used)
+        nvml, reading = self._nvml, _Reading(self._nvml)
+        handle = reading.ask("GPU", nvml.nvmlDeviceGetHandleByUUID, uuid)
+        memory = None if handle is None else reading.ask("memory", nvml.nvmlDeviceGetMemoryInfo, handle)
+        return None if memory is None else int(memory.used)
+
+    def compute_pids(self, uuid: str) -> tuple[int, ...] | None:
+        """Processes with a context on a GPU."""
+        nvml, reading = self._nvml, _Reading(self._nvml)
+        handle = reading.ask("GPU", nvml.nvmlDeviceGetHandleByUUID, uuid)
+        found = None if handle is None else reading.ask("processes", nvml.nvmlDeviceGetComputeRunningProcesses, handle)
+        return None if found is None else tuple(int(each.pid) for each in found)
 
     def close(self) -> None:
         """Let go of the driver."""
-        self._ask(self._nvml.nvmlShutdown)
+        _Reading(self._nvml).ask("end", self._nvml.nvmlShutdown)
 
-    def _instant_power_mw(self, handle: object) -> int | None:
-        values = self._ask(lambda: self._nvml.nvmlDeviceGetFieldValues(handle, [_FIELD_POWER_INSTANT]))
-        if not values or values[0].nvmlReturn != 0:
-            return None
-        return int(values[0].value.uiVal)
 
-    def _ask(self, question: Callable[[], T]) -> T | None:
-        """The answer, or None when this GPU or this driver has none."""
+class _Reading:
+    """One reading of one GPU: its answers, and why some are missing."""
+
+    def __init__(self, nvml: ModuleType) -> None:
+        self._nvml = nvml
+        self._missing: dict[str, list[str]] = {}
+
+    @property
+    def trouble(self) -> str | None:
+        """Why fields are missing: `power, clock: GPU is lost`."""
+        return "; ".join(f"{', '.join(names)}: {why}" for why, names in self._missing.items()) or None
+
+    def ask(self, name: str, question: Callable[..., T], *arguments: object) -> T | None:
+        """The answer, or None; a reason is kept unless this GPU never has it."""
         try:
-            return question()
-        except (self._nvml.NVMLError, AttributeError):  # AttributeError: a call that older bindings lack
+            return question(*arguments)
+        except self._nvml.NVMLError as error:
+            self._note(name, getattr(error, "value", None), str(error))
             return None
+
+    def fields(self, handle: object) -> dict[int, int]:
+        """The batched fields that are valid, in milliwatts and millijoules; the others are asked for one by one."""
+        values = cast(
+            "Sequence[_FieldValue] | None", self.ask("", self._nvml.nvmlDeviceGetFieldValues, handle, list(_FIELDS))
+        )
+        found: dict[int, int] = {}
+        for field in values or ():
+            member = _UNSIGNED.get(field.valueType)
+            if field.nvmlReturn == 0 and member is not None:
+                found[field.fieldId] = int(getattr(field.value, member))
+        self._missing.pop("", None)
+        return found
+
+    def reasons(self, handle: object) -> tuple[str, ...]:
+        """Clock-event reasons in words; a bit without a name as a number."""
+        bits = self.ask("clock-event reasons", self._nvml.nvmlDeviceGetCurrentClocksEventReasons, handle)
+        left = (bits or 0) & ~_UNTOLD
+        return tuple(_REASONS.get(1 << place, f"reason {1 << place:#x}") for place in range(64) if left >> place & 1)
+
+    def _note(self, name: str, code: int | None, words: str) -> None:
+        if name and code not in _ABSENT:
+            self._missing.setdefault(words, []).append(name)
 
 
 def list_gpus() -> tuple[GpuInfo, ...]:

@@ -42,6 +42,13 @@ class GpuSource(Protocol):
         """Bytes in use now; may wait for the driver. None when it does not say."""
         ...
 
+    def compute_pids(self, uuid: str) -> tuple[int, ...] | None:
+        """Processes that hold a context on the GPU; may wait for the driver. None when it does not say.
+
+        In a container the driver's numbers are those of the machine outside.
+        """
+        ...
+
     def close(self) -> None:
         """Stop sampling."""
         ...
@@ -66,6 +73,10 @@ class NoGpus:
         return ()
 
     def memory_used_b(self, uuid: str) -> int | None:
+        """Unknown."""
+        return None
+
+    def compute_pids(self, uuid: str) -> tuple[int, ...] | None:
         """Unknown."""
         return None
 

@@ -29,7 +29,8 @@ def write_parquet(jsonl: Path, destination: Path, columns: dict[str, str]) -> No
     connection = _connect()
     try:
         spec = ", ".join(f"'{name}': '{kind}'" for name, kind in columns.items())
-        reader = f"read_json('{_quoted(jsonl)}', format='newline_delimited', columns={{{spec}}}, maximum_object_size=268435456)"
+        options = f"format='newline_delimited', columns={{{spec}}}, maximum_object_size=268435456"
+        reader = f"read_json('{_quoted(jsonl)}', {options})"
         connection.execute(
             f"COPY (SELECT * FROM {reader}) TO '{_quoted(destination)}' (FORMAT parquet, COMPRESSION zstd)"
         )

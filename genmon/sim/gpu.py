@@ -6,7 +6,6 @@ is the integral of the instantaneous power at 10 Hz, the rate at which an H200 r
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import deque
@@ -26,13 +25,18 @@ _AVERAGE_OVER = 10
 _HOST = "simulated"
 
 
+_STALE_S = 3.0
+"""A load older than this is of a server that is stopped (SIGSTOP) or stuck: it draws what an idle one draws."""
+
+
 class Load(Struct):
-    """What a simulated server puts on its GPU."""
+    """What a simulated server puts on its GPU; not `loaded` while it loads its weights."""
 
     pid: int
     loaded: bool
     running: int
     mtp: bool
+    hung: bool = False
 
 
 def write_load(path: Path, load: Load) -> None:
@@ -80,11 +84,15 @@ class SimulatedGpus:
 
     def memory_used_b(self, uuid: str) -> int | None:
         """Bytes in use now."""
-        for info in self._infos:
-            if info.uuid == uuid:
-                load = self._load(info.index)
-                return physics.MEMORY_LOADED_B if load and load.loaded else 0
-        return None
+        return next((_memory_b(self._load(info.index)) for info in self._infos if info.uuid == uuid), None)
+
+    def compute_pids(self, uuid: str) -> tuple[int, ...] | None:
+        """The simulated server on a GPU, if one runs."""
+        index = next((info.index for info in self._infos if info.uuid == uuid), None)
+        if index is None:
+            return None
+        load = self._load(index)
+        return (load.pid,) if load else ()
 
     def load_path(self, index: int) -> Path:
         """Where the server of a GPU publishes its load."""
@@ -103,11 +111,12 @@ class SimulatedGpus:
 
     def _step(self, info: GpuInfo, elapsed_s: float) -> GpuSample:
         load = self._load(info.index)
-        instant_w = physics.power_w(load.running, load.mtp) if load and load.loaded else physics.IDLE_W
-        self._instants[info.index].append(instant_w)
-        self._energy_j[info.index] += instant_w * elapsed_s
+        instant_w = physics.IDLE_W if load is None else physics.power_w(load.running, load.mtp)
         window = self._instants[info.index]
-        busy = load is not None and load.running > 0
+        window.append(instant_w)
+        self._energy_j[info.index] += instant_w * elapsed_s
+        # A hung kernel keeps the GPU at 100 % while it draws no more than an idle one.
+        busy = load is not None and (load.running > 0 or load.hung)
         return GpuSample(
             host=_HOST,
             index=info.index,
@@ -122,16 +131,41 @@ class SimulatedGpus:
             sm_clock_mhz=physics.SM_CLOCK_MHZ if load else physics.SM_CLOCK_IDLE_MHZ,
             temperature_c=round(30 + 35 * instant_w / physics.POWER_LIMIT_W),
             utilization=1.0 if busy else 0.0,
-            memory_used_b=physics.MEMORY_LOADED_B if load and load.loaded else 0,
+            memory_used_b=_memory_b(load),
             memory_total_b=physics.MEMORY_TOTAL_B,
-            reasons=("power cap",) if instant_w >= physics.POWER_LIMIT_W else (),
+            reasons=_reasons(load, instant_w),
             simulated=True,
         )
 
     def _load(self, index: int) -> Load | None:
+        """What runs on a GPU now; None when nothing does."""
+        path = self.load_path(index)
         try:
-            load = msgspec.json.decode(self.load_path(index).read_bytes(), type=Load)
-            os.kill(load.pid, 0)
+            load = msgspec.json.decode(path.read_bytes(), type=Load)
+            age_s = time.time() - path.stat().st_mtime
         except (OSError, msgspec.MsgspecError):
             return None
-        return load
+        if not _lives(load.pid):
+            return None
+        return msgspec.structs.replace(load, running=0) if age_s > _STALE_S else load
+
+
+def _reasons(load: Load | None, instant_w: float) -> tuple[str, ...]:
+    if load is None:
+        return ("idle",)  # an H200 says so without a CUDA context only
+    return ("power cap",) if instant_w >= physics.POWER_LIMIT_W else ()
+
+
+def _memory_b(load: Load | None) -> int:
+    if load is None:
+        return 0
+    return physics.MEMORY_LOADED_B if load.loaded else physics.MEMORY_WEIGHTS_B
+
+
+def _lives(pid: int) -> bool:
+    """Whether a process runs; one that has ended and was not waited for does not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")

@@ -6,221 +6,268 @@ import time
 from datetime import UTC, datetime
 
 from genmon.job.row import Json
-from genmon.sim import physics, text
-from genmon.sim.decode import KV_TOKENS, Request, Scheduler
+from genmon.sim.answer import Said, said, verify_steps
+from genmon.sim.arguments import NEW, Arguments, numbers
+from genmon.sim.decode import Request, Scheduler
 
-NEW = (0, 5, 23)
+EOS = 248_046
+"""Token id of the end of a turn."""
+_WEIGHTS_GB = 51.05
+_GRAPH_GB = 1.09
 
 
-def numbers(version: str) -> tuple[int, ...]:
-    """A version as numbers."""
-    return tuple(int(part) for part in version.split("."))
+class Replies:
+    """What one server answers; `scheduler` is asked at each call."""
+
+    def __init__(self, scheduler: Scheduler, version: str) -> None:
+        """`version` is the SGLang version whose words are used."""
+        self._scheduler, self._version = scheduler, version
+        self._new = numbers(version) >= NEW
+
+    def completion(self, request: Request, model: str, body: dict[str, Json]) -> dict[str, Json]:
+        """A chat completion."""
+        answer = said(request)
+        nothing = "" if self._new else None
+        message: dict[str, Json] = {
+            "role": "assistant",
+            "content": " ".join(answer.content) or nothing,
+            "reasoning_content": " ".join(answer.reasoning) or None,
+        }
+        if not self._new:
+            message["tool_calls"] = None
+        choice: dict[str, Json] = {
+            "index": 0,
+            "message": message,
+            "logprobs": None,
+            "finish_reason": answer.finish,
+            "matched_stop": EOS if answer.finish == "stop" else None,
+        }
+        metadata: dict[str, Json] = {"weight_version": "default"}
+        if self._new:
+            metadata["weight_versions"] = [{"version": "default", "start": 0, "end": request.completion_tokens}]
+        reply: dict[str, Json] = {
+            "id": request.rid,
+            "object": "chat.completion",
+            "created": int(time.time()),
+            "model": model,
+            "choices": [choice],
+            "usage": self.usage(request),
+            "metadata": metadata,
+        }
+        if self._new and body.get("return_meta_info"):
+            choice["meta_info"] = self._meta_info(request, answer)
+        if self._new and body.get("return_spec_tokens_details") and self._scheduler.arguments.mtp:
+            reply["sglext"] = {"spec_tokens_details": self._spec_details(request)}
+        return reply
+
+    def usage(self, request: Request) -> dict[str, Json]:
+        """Token counts of a request."""
+        tokens, thought = request.completion_tokens, said(request).reasoning_tokens
+        counts: dict[str, Json] = {
+            "prompt_tokens": request.prompt_tokens,
+            "total_tokens": request.prompt_tokens + tokens,
+            "completion_tokens": tokens,
+            "prompt_tokens_details": None,
+            "reasoning_tokens": thought,
+        }
+        if self._new and thought:
+            counts["completion_tokens_details"] = {"reasoning_tokens": thought}
+        return counts
+
+    def server_info(self) -> dict[str, Json]:
+        """`/server_info`: its arguments, API key included, at the top and again in the scheduler's state."""
+        scheduler, arguments = self._scheduler, self._scheduler.arguments
+        settled = self._server_args(arguments)
+        memory: dict[str, Json] = {
+            "weight": _WEIGHTS_GB,
+            "kvcache": round(scheduler.kv_tokens * 64 / 2**20, 2),  # 64 KiB a token
+            "token_capacity": scheduler.kv_tokens,
+            "graph": {"prefill": 0.0, "decode": _GRAPH_GB} if self._new else _GRAPH_GB,
+        }
+        state: dict[str, Json] = {
+            **settled,
+            "last_gen_throughput": scheduler.gauges.gen_throughput,
+            "memory_usage": memory,
+            "effective_max_running_requests_per_dp": arguments.cap,
+        }
+        if scheduler.lifetime_acceptance is not None:
+            state["avg_spec_accept_length"] = scheduler.lifetime_acceptance
+        info: dict[str, Json] = {
+            **settled,
+            "status": "ready",
+            "max_total_num_tokens": scheduler.kv_tokens,
+            "max_req_input_len": arguments.context_length - 6,
+            "internal_states": [state],
+            "version": self._version,
+            "simulated": True,
+        }
+        if self._new:
+            info |= {"startup_time": {"load_weight": 0.4, "scheduler_e2e": 1.8}, "frontend": "python"}
+        return info
+
+    def model_info(self) -> dict[str, Json]:
+        """`/model_info`."""
+        arguments = self._scheduler.arguments
+        info: dict[str, Json] = {
+            "model_path": arguments.model_path,
+            "tokenizer_path": arguments.model_path,
+            "is_generation": True,
+            "preferred_sampling_params": None,
+            "weight_version": "default",
+            "has_image_understanding": True,
+            "has_audio_understanding": False,
+            "model_type": "qwen3_5",
+            "architectures": ["Qwen3_5ForConditionalGeneration"],
+            "simulated": True,
+        }
+        if self._new:
+            info |= {
+                "served_model_name": arguments.served_model_name,
+                "load_format": "auto",
+                "reasoning_parser": arguments.reasoning_parser,
+                "tool_call_parser": None,
+                "disaggregation_mode": "null",
+            }
+        return info
+
+    def models(self) -> dict[str, Json]:
+        """`/v1/models`."""
+        name = self._scheduler.arguments.served_model_name
+        card: dict[str, Json] = {
+            "id": name,
+            "object": "model",
+            "created": int(time.time()),
+            "owned_by": "sglang",
+            "root": name,
+            "parent": None,
+            "max_model_len": self._scheduler.arguments.context_length,
+        }
+        return {"object": "list", "data": [card]}
+
+    def loads(self) -> dict[str, Json]:
+        """`/v1/loads`, of now. Without metrics the throughput stays 0 for ever, as in SGLang."""
+        scheduler = self._scheduler
+        metrics = scheduler.arguments.metrics
+        running, waiting, held = len(scheduler.running), len(scheduler.queue), scheduler.tokens_held
+        usage = round(held / scheduler.kv_tokens, 4)
+        throughput = round(scheduler.gauges.gen_throughput, 2) if metrics else 0.0
+        load: dict[str, Json] = {
+            "num_running_reqs": running,
+            "num_waiting_reqs": waiting,
+            "num_used_tokens": held,
+            "num_total_tokens": held + sum(request.prompt_tokens for request in scheduler.queue),
+            "max_total_num_tokens": scheduler.kv_tokens,
+            "token_usage": usage,
+            "gen_throughput": throughput,
+            "cache_hit_rate": 0.0,
+            "utilization": 0.0,
+            "max_running_requests": scheduler.arguments.cap,
+            "memory": {
+                "weight_gb": _WEIGHTS_GB,
+                "kv_cache_gb": round(scheduler.kv_tokens * 64 / 2**20, 2),
+                "graph_gb": _GRAPH_GB,
+                "token_capacity": scheduler.kv_tokens,
+            },
+            "queues": {"waiting": waiting, "grammar": 0, "paused": 0, "retracted": 0},
+        }
+        if scheduler.lifetime_acceptance is not None:
+            rate = scheduler.accept_rate if metrics else 0.0
+            load["speculative"] = {"accept_length": scheduler.lifetime_acceptance, "accept_rate": rate}
+        stamp = datetime.now(UTC).isoformat()
+        if self._new:
+            load |= {"timestamp": time.time(), "dp_rank": 0}
+            return {
+                "timestamp": stamp,
+                "version": self._version,
+                "accelerator": "H200 (SIMULATED)",
+                "num_accelerators": 1,
+                "loads": [load],
+            }
+        total = running + waiting
+        load["num_total_reqs"] = total
+        aggregate: dict[str, Json] = {
+            "total_running_reqs": running,
+            "total_waiting_reqs": waiting,
+            "total_reqs": total,
+            "total_used_tokens": held,
+            "total_tokens": load["num_total_tokens"],
+            "avg_token_usage": usage,
+            "avg_throughput": throughput,
+            "avg_utilization": 0.0,
+        }
+        return {
+            "timestamp": stamp,
+            "version": self._version,
+            "dp_rank_count": 1,
+            "loads": [load],
+            "aggregate": aggregate,
+        }
+
+    def get_load(self) -> list[Json]:
+        """`/get_load`, which only 0.5.11 has."""
+        scheduler = self._scheduler
+        return [
+            {
+                "dp_rank": None,
+                "num_reqs": len(scheduler.running) + len(scheduler.queue),
+                "num_waiting_reqs": len(scheduler.queue),
+                "num_tokens": scheduler.tokens_held,
+                "num_pending_tokens": 0,
+                "ts_tic": time.monotonic(),
+            }
+        ]
+
+    def _server_args(self, arguments: Arguments) -> dict[str, Json]:
+        strategy = "mamba_radix_cache_strategy" if self._new else "mamba_scheduler_strategy"
+        mtp = arguments.mtp
+        return {
+            "model_path": arguments.model_path,
+            "served_model_name": arguments.served_model_name,
+            "host": "127.0.0.1",
+            "port": arguments.port,
+            "api_key": arguments.api_key,
+            "context_length": arguments.context_length if arguments.context_asked else None,
+            "reasoning_parser": arguments.reasoning_parser,
+            "enable_metrics": arguments.metrics,
+            "mem_fraction_static": arguments.mem_fraction_static or 0.85,
+            "max_running_requests": arguments.cap_requested,
+            "disable_radix_cache": not arguments.radix_cache,
+            # 0.5.11 switches it off by itself in this case, and says nothing.
+            "disable_overlap_schedule": arguments.radix_cache and arguments.strategy == "no_buffer",
+            strategy: arguments.strategy,
+            "speculative_algorithm": "EAGLE" if mtp else None,  # what SGLang makes of NEXTN
+            "speculative_num_steps": arguments.steps if mtp else None,
+            "speculative_eagle_topk": arguments.topk if mtp else None,
+            "speculative_num_draft_tokens": arguments.draft_tokens if mtp else None,
+        }
+
+    def _meta_info(self, request: Request, answer: Said) -> dict[str, Json]:
+        meta: dict[str, Json] = {
+            "id": request.rid,
+            "finish_reason": {"type": answer.finish, "length": request.length},
+            "prompt_tokens": request.prompt_tokens,
+            "completion_tokens": request.completion_tokens,
+            "cached_tokens": 0,
+            "reasoning_tokens": answer.reasoning_tokens,
+            "weight_version": "default",
+            "total_retractions": 0,
+            "e2e_latency": time.monotonic() - request.arrived,
+        }
+        return meta | (self._spec_details(request) if self._scheduler.arguments.mtp else {})
+
+    def _spec_details(self, request: Request) -> dict[str, Json]:
+        """A request's own acceptance, by the names of 0.5.23; 0.5.11 tells it nowhere in the chat API."""
+        steps = verify_steps(request)
+        correct, proposed = request.completion_tokens - steps, steps * self._scheduler.arguments.steps
+        return {
+            "spec_accept_length": request.completion_tokens / steps,
+            "spec_accept_rate": correct / proposed,
+            "spec_num_correct_drafts": correct,
+            "spec_num_proposed_drafts": proposed,
+            "spec_verify_ct": steps,
+        }
 
 
 def error(message: str, kind: str = "BadRequestError", code: int = 400) -> dict[str, Json]:
     """The body of a refusal."""
     return {"object": "error", "message": message, "type": kind, "param": None, "code": code}
-
-
-def answer_parts(request: Request, thinking: bool, version: str) -> tuple[str | None, str | None, str]:
-    """(content, reasoning, finish reason) of a request as far as it came."""
-    tokens = int(request.tokens) or 1
-    nothing = "" if numbers(version) >= NEW else None
-    if request.aborted or request.fate == "abort":
-        return text.words(request.seed, tokens), None, "abort"
-    if request.fate == "empty":
-        return nothing, None, "stop"
-    if request.fate == "loop":
-        return text.loop(tokens), None, request.ends
-    if request.fate == "unclosed" and thinking:
-        return nothing, text.words(request.seed, tokens), request.ends
-    if not thinking:
-        return text.words(request.seed, tokens), None, request.ends
-    thought = max(1, min(tokens * 2 // 3, tokens - 1))
-    if request.ends == "length" and request.seed % 4 == 0:
-        return nothing, text.words(request.seed + 1, tokens), "length"  # cut while still thinking
-    return text.words(request.seed, tokens - thought), text.words(request.seed + 1, thought), request.ends
-
-
-def usage(request: Request, thinking: bool, version: str) -> dict[str, Json]:
-    """Token counts of a request."""
-    tokens = max(1, int(request.tokens + 1e-6))
-    reasoning = tokens * 2 // 3 if thinking else 0
-    counts: dict[str, Json] = {
-        "prompt_tokens": request.prompt_tokens,
-        "total_tokens": request.prompt_tokens + tokens,
-        "completion_tokens": tokens,
-        "prompt_tokens_details": None,
-        "reasoning_tokens": reasoning,
-    }
-    if numbers(version) >= NEW and reasoning:
-        counts["completion_tokens_details"] = {"reasoning_tokens": reasoning}
-    return counts
-
-
-def completion(
-    request: Request, model: str, thinking: bool, version: str, body: dict[str, Json], scheduler: Scheduler
-) -> dict[str, Json]:
-    """A chat completion."""
-    content, reasoning, finish = answer_parts(request, thinking, version)
-    message: dict[str, Json] = {"role": "assistant", "content": content, "reasoning_content": reasoning}
-    if numbers(version) < NEW:
-        message["tool_calls"] = None
-    choice: dict[str, Json] = {
-        "index": 0,
-        "message": message,
-        "logprobs": None,
-        "finish_reason": finish,
-        "matched_stop": 248046 if finish == "stop" else None,
-    }
-    reply: dict[str, Json] = {
-        "id": request.rid,
-        "object": "chat.completion",
-        "created": int(time.time()),
-        "model": model,
-        "choices": [choice],
-        "usage": usage(request, thinking, version),
-        "metadata": {"weight_version": "default"},
-    }
-    accepted = scheduler.acceptance_length or physics.ACCEPTANCE_LENGTH
-    if scheduler.arguments.mtp and numbers(version) >= (0, 5, 20) and body.get("return_spec_tokens_details"):
-        reply["sglext"] = {"spec_tokens_details": {"spec_accept_length": accepted}}
-    if scheduler.arguments.mtp and numbers(version) >= (0, 5, 14) and body.get("return_meta_info"):
-        choice["meta_info"] = {"id": request.rid, "spec_accept_length": accepted}
-    return reply
-
-
-def server_info(scheduler: Scheduler, version: str) -> dict[str, Json]:
-    """`/server_info`, the fields that anyone reads. NEXTN is reported as EAGLE, as SGLang does."""
-    arguments = scheduler.arguments
-    new = numbers(version) >= NEW
-    state: dict[str, Json] = {
-        "max_running_requests": arguments.cap_requested,
-        "last_gen_throughput": scheduler.gen_throughput,
-        "memory_usage": {
-            "weight": 51.05,
-            "kvcache": 56.7,
-            "token_capacity": KV_TOKENS,
-            "graph": {"decode": 1.09} if new else 1.09,
-        },
-        "effective_max_running_requests_per_dp": arguments.cap,
-    }
-    if scheduler.acceptance_length is not None:
-        state["avg_spec_accept_length"] = scheduler.acceptance_length
-    return {
-        "model_path": arguments.model_path,
-        "served_model_name": arguments.served_model_name,
-        "host": "127.0.0.1",
-        "port": arguments.port,
-        "context_length": arguments.context_length,
-        "reasoning_parser": arguments.reasoning_parser,
-        "enable_metrics": arguments.metrics,
-        "max_running_requests": arguments.cap_requested,
-        "disable_radix_cache": not arguments.radix_cache,
-        "speculative_algorithm": "EAGLE" if arguments.mtp else None,
-        "speculative_num_steps": arguments.steps if arguments.mtp else None,
-        "speculative_eagle_topk": 1 if arguments.mtp else None,
-        "speculative_num_draft_tokens": arguments.draft_tokens if arguments.mtp else None,
-        "status": "ready",
-        "max_total_num_tokens": KV_TOKENS,
-        "max_req_input_len": arguments.context_length - 6,
-        "internal_states": [state],
-        "version": version,
-        "simulated": True,
-    }
-
-
-def model_info(scheduler: Scheduler) -> dict[str, Json]:
-    """`/model_info`."""
-    path = scheduler.arguments.model_path
-    return {
-        "model_path": path,
-        "tokenizer_path": path,
-        "is_generation": True,
-        "preferred_sampling_params": None,
-        "weight_version": "default",
-        "has_image_understanding": True,
-        "has_audio_understanding": False,
-        "model_type": "qwen3_5",
-        "architectures": ["Qwen3_5ForConditionalGeneration"],
-        "simulated": True,
-    }
-
-
-def models(scheduler: Scheduler) -> dict[str, Json]:
-    """`/v1/models`."""
-    name = scheduler.arguments.served_model_name
-    card: dict[str, Json] = {
-        "id": name,
-        "object": "model",
-        "created": int(time.time()),
-        "owned_by": "sglang",
-        "root": name,
-        "parent": None,
-        "max_model_len": scheduler.arguments.context_length,
-    }
-    return {"object": "list", "data": [card]}
-
-
-def loads(scheduler: Scheduler, version: str) -> dict[str, Json]:
-    """`/v1/loads`. Without metrics the throughput stays 0 for ever, as in SGLang."""
-    metrics = scheduler.arguments.metrics
-    load: dict[str, Json] = {
-        "num_running_reqs": len(scheduler.running),
-        "num_waiting_reqs": len(scheduler.queue),
-        "num_used_tokens": scheduler.tokens_held,
-        "num_total_tokens": scheduler.tokens_held,
-        "max_total_num_tokens": KV_TOKENS,
-        "token_usage": round(scheduler.kv_usage, 4),
-        "gen_throughput": round(scheduler.gen_throughput, 2) if metrics else 0.0,
-        "cache_hit_rate": 0.0,
-        "utilization": 0.0,
-        "max_running_requests": scheduler.arguments.cap,
-        "queues": {"waiting": len(scheduler.queue), "grammar": 0, "paused": 0, "retracted": 0},
-    }
-    if scheduler.arguments.mtp:
-        load["speculative"] = {"accept_length": scheduler.acceptance_length or 0.0, "accept_rate": 0.6}
-    reply: dict[str, Json] = {"timestamp": datetime.now(UTC).isoformat(), "version": version, "loads": [load]}
-    if numbers(version) >= (0, 5, 13):
-        load["dp_rank"] = 0
-        reply |= {"accelerator": None, "num_accelerators": 1}
-    else:
-        reply["dp_rank_count"] = 1
-    return reply
-
-
-def metrics(scheduler: Scheduler, version: str) -> str:
-    """`/metrics`: the series that genmon reads, and a few others, with SGLang's labels and habits."""
-    name = scheduler.arguments.served_model_name
-    ranked = f'engine_type="unified",model_name="{name}",moe_ep_rank="0",pp_rank="0",tp_rank="0"'
-    plain = f'engine_type="unified",model_name="{name}"'
-    streamed = f'engine_type="unified",is_streaming="false",model_name="{name}"'
-    finished = streamed if numbers(version) >= (0, 5, 18) else plain
-    accepted = scheduler.acceptance_length or 0.0
-    rows: list[tuple[str, str, str, float]] = [
-        ("num_running_reqs", "gauge", ranked, len(scheduler.running)),
-        ("num_queue_reqs", "gauge", ranked, len(scheduler.queue)),
-        ("gen_throughput", "gauge", ranked, scheduler.gen_throughput),
-        ("token_usage", "gauge", ranked, round(max(scheduler.kv_usage, scheduler.mamba_usage), 2)),
-        ("full_token_usage", "gauge", ranked, scheduler.kv_usage),
-        ("mamba_usage", "gauge", ranked, scheduler.mamba_usage),
-        ("spec_accept_length", "gauge", ranked, accepted),
-        ("spec_accept_rate", "gauge", ranked, max(0.0, accepted - 1) / scheduler.arguments.steps),
-        ("generation_tokens_total", "counter", finished, scheduler.finished_tokens),
-        ("num_requests_total", "counter", finished, scheduler.finished),
-        ("num_aborted_requests_total", "counter", plain, scheduler.aborted),
-        ("max_total_num_tokens", "gauge", ranked, KV_TOKENS),
-    ]
-    lines = []
-    for metric, kind, labels, value in rows:
-        lines += [f"# HELP sglang:{metric} SIMULATED", f"# TYPE sglang:{metric} {kind}"]
-        lines.append(f"sglang:{metric}{{{labels}}} {float(value)}")
-    lines += ["# HELP sglang:realtime_tokens_total SIMULATED", "# TYPE sglang:realtime_tokens_total counter"]
-    for mode, value in (
-        ("prefill_compute", scheduler.prefilled),
-        ("decode", scheduler.decoded),
-        ("prefill_cache", 0),
-    ):
-        labels = ranked.replace("model_name", f'mode="{mode}",model_name')
-        lines.append(f"sglang:realtime_tokens_total{{{labels}}} {float(value)}")
-    return "\n".join(lines) + "\n"
