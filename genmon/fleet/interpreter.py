@@ -43,7 +43,7 @@ class _Reply(Struct):
 
 def probe(python: str, env: dict[str, str] | None = None) -> Interpreter:
     """Ask an interpreter for its SGLang; about 0.1 s. `python` is a path or a name on PATH."""
-    path = shutil.which(Path(python).expanduser())
+    path = shutil.which(str(Path(python).expanduser()))
     if path is None:
         return Interpreter(python, trouble=f"servers.python: {python} is no interpreter that can be run")
     try:

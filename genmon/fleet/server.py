@@ -129,7 +129,11 @@ class Server:
 
     async def _supervise(self) -> None:
         while True:
-            end = await self._live()
+            try:
+                end = await self._live()
+            except (TypeError, ValueError, LookupError, AttributeError) as error:
+                self._change(ServerPhase.GIVEN_UP, f"genmon itself failed: {error!r}")  # a bug, told and not silent
+                raise
             if self._stopping:
                 return
             if self._restart_reason is not None:
