@@ -1,7 +1,9 @@
-"""Command-line overrides of a run file, by the names this field uses."""
+"""Command-line overrides of a run file, by the names that regeneration scripts of this field use (SpecForge, DeepSpec)."""
 
 from __future__ import annotations
 
+import glob
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -72,9 +74,13 @@ def run_options(command: F) -> F:
 
 
 def overrides_from(options: Mapping[str, object]) -> list[Override]:
-    """The overrides among a command's options; those not given are left out. Paths are relative to here."""
+    """The overrides among a command's options; those not given are left out. Paths are relative to here.
+
+    Raises:
+        ConfigError: --concurrency is neither a number nor auto.
+    """
     found = [
-        Override(option, path, value)
+        Override(option, path, _model(str(value)) if option == "--model" else value)
         for option, _, path, _ in _OPTIONS
         if (value := options.get(option.lstrip("-").replace("-", "_"))) is not None
     ]
@@ -83,7 +89,7 @@ def overrides_from(options: Mapping[str, object]) -> list[Override]:
         found.append(Override("--concurrency", ("workers", "concurrency"), _concurrency(str(concurrency))))
     prompts = options.get("input_file_path")
     if isinstance(prompts, tuple) and prompts:
-        found.append(Override("--input-file-path", ("job", "prompts"), [_absolute(each) for each in prompts]))
+        found.append(Override("--input-file-path", ("job", "prompts"), [_pattern(each) for each in prompts]))
     output = options.get("output_file_path")
     if output is not None:
         found.append(Override("--output-file-path", ("job", "output"), _absolute(str(output))))
@@ -101,10 +107,19 @@ def overrides_from(options: Mapping[str, object]) -> list[Override]:
 def _concurrency(text: str) -> str | int:
     if text == "auto":
         return text
-    if not text.isdecimal():
+    if not (text.isascii() and text.isdecimal()):
         raise ConfigError(f"option --concurrency must be a number or auto, not {text!r}.")
     return int(text)
 
 
 def _absolute(path: str) -> str:
-    return str(Path.cwd() / Path(path).expanduser())
+    return os.path.normpath(Path.cwd() / Path(os.path.expanduser(path)))
+
+
+def _pattern(path: str) -> str:
+    """A path or glob from here; what looks like a glob in the name of the folder we are in is none."""
+    return os.path.normpath(os.path.join(glob.escape(str(Path.cwd())), os.path.expanduser(path)))
+
+
+def _model(path: str) -> str:
+    return _absolute(path) if Path(os.path.expanduser(path)).is_dir() else path
