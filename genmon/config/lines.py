@@ -6,43 +6,60 @@ import re
 
 import yaml
 
-_TABLE = re.compile(r"^\s*\[+\s*([^\]]+?)\s*\]+")
-_KEY = re.compile(r"""^\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")
-Path_ = tuple[str, ...]
+KeyPath = tuple[str, ...]
+
+_NAME = r"""(?:[\w-]+|"[^"]*"|'[^']*')"""
+_TABLE = re.compile(rf"^\s*\[\[?\s*({_NAME}(?:\s*\.\s*{_NAME})*)\s*\]\]?\s*(?:#.*)?$")
+_KEY = re.compile(rf"^\s*({_NAME}(?:\s*\.\s*{_NAME})*)\s*=")
+_LONG_STRING = re.compile(r"\"\"\"|'''")
 
 
-def toml_lines(text: str) -> dict[Path_, int]:
+def toml_lines(text: str) -> dict[KeyPath, int]:
     """Line of each table and key, by its path. Keys of inline tables share their table's line."""
-    lines: dict[Path_, int] = {}
-    table: Path_ = ()
+    lines: dict[KeyPath, int] = {}
+    table: KeyPath = ()
+    ending: str | None = None
+    """What ends the string over several lines that this line is inside of."""
     for number, line in enumerate(text.splitlines(), 1):
-        header = _TABLE.match(line)
-        if header and "=" not in line.split("]")[0]:
-            table = _parts(header[1])
-            lines.setdefault(table, number)
-            continue
-        key = _KEY.match(line)
-        if key:
-            lines.setdefault(table + _parts(key[1]), number)
+        if ending is None:
+            if header := _TABLE.match(line):
+                table = _parts(header[1])
+                lines.setdefault(table, number)
+            elif key := _KEY.match(line):
+                lines.setdefault(table + _parts(key[1]), number)
+        for quotes in _LONG_STRING.findall(line):
+            if ending is None:
+                ending = quotes
+            elif ending == quotes:
+                ending = None
     return lines
 
 
-def yaml_lines(text: str) -> dict[Path_, int]:
-    """Line of each key, by its path."""
-    lines: dict[Path_, int] = {}
+def yaml_lines(text: str) -> dict[KeyPath, int]:
+    """Line of each key, by its path.
 
-    def walk(node: yaml.Node | None, path: Path_) -> None:
-        if isinstance(node, yaml.MappingNode):
-            for key, value in node.value:
-                here = (*path, str(key.value))
-                lines[here] = key.start_mark.line + 1
-                walk(value, here)
+    Raises:
+        yaml.MarkedYAMLError: it is not YAML, or a key is there twice (YAML itself would take the last).
+    """
+    lines: dict[KeyPath, int] = {}
 
-    walk(yaml.compose(text, Loader=yaml.SafeLoader), ())
+    def walk(node: yaml.Node | None, path: KeyPath, above: tuple[yaml.Node, ...]) -> None:
+        if not isinstance(node, yaml.MappingNode) or node in above:
+            return
+        for key, value in node.value:
+            here = (*path, str(key.value))
+            if here in lines:
+                raise yaml.MarkedYAMLError(
+                    problem=f"{'.'.join(here)} is there twice, first on line {lines[here]}", problem_mark=key.start_mark
+                )
+            lines[here] = key.start_mark.line + 1
+            walk(value, here, (*above, node))
+
+    walk(yaml.compose(text, Loader=yaml.SafeLoader), (), ())
     return lines
 
 
-def line_of(lines: dict[Path_, int], path: Path_) -> int | None:
+def line_of(lines: dict[KeyPath, int], path: KeyPath) -> int | None:
     """The line of a key, or of the nearest thing around it."""
     while path:
         if path in lines:
@@ -51,5 +68,5 @@ def line_of(lines: dict[Path_, int], path: Path_) -> int | None:
     return None
 
 
-def _parts(dotted: str) -> Path_:
-    return tuple(part.strip().strip("\"'") for part in re.findall(r"""[\w-]+|"[^"]*"|'[^']*'""", dotted))
+def _parts(dotted: str) -> KeyPath:
+    return tuple(part.strip("\"'") for part in re.findall(_NAME, dotted))

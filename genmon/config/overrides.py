@@ -1,4 +1,4 @@
-"""Command-line overrides of a run file, by the names that regeneration scripts of this field use (SpecForge, DeepSpec)."""
+"""Command-line overrides of a run file, by the names this field's regeneration scripts use."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _absolute(path: str) -> str:
 
 def _pattern(path: str) -> str:
     """A path or glob from here; what looks like a glob in the name of the folder we are in is none."""
-    return os.path.normpath(os.path.join(glob.escape(str(Path.cwd())), os.path.expanduser(path)))
+    return os.path.normpath(Path(glob.escape(str(Path.cwd()))) / os.path.expanduser(path))
 
 
 def _model(path: str) -> str:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import re
+import ast
+import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
-_TIMEOUT_S = 30.0
+_TIMEOUT_S = 20.0
+_FEWEST_FLAGS = 100
+"""SGLang has had several hundred flags since 0.5.11: fewer means that its source was not understood."""
 _QUESTION = """
 import json, platform, importlib.util
 from importlib import metadata
@@ -21,8 +25,6 @@ spec = importlib.util.find_spec("sglang")
 print(json.dumps({"python": platform.python_version(), "sglang": version("sglang"),
     "folder": spec.submodule_search_locations[0] if spec and spec.submodule_search_locations else None}))
 """
-_ARGUMENT = re.compile(r"""["']--([a-z][a-z0-9-]+)["']""")
-_FIELD = re.compile(r"^    ([a-z][a-z0-9_]+)\s*:\s", re.MULTILINE)
 
 
 class Interpreter(Struct, frozen=True):
@@ -42,36 +44,106 @@ class _Reply(Struct):
 
 
 def probe(python: str, env: dict[str, str] | None = None) -> Interpreter:
-    """Ask an interpreter for its SGLang; about 0.1 s. `python` is a path or a name on PATH."""
-    path = shutil.which(str(Path(python).expanduser()))
-    if path is None:
+    """Ask an interpreter for its SGLang; about 0.1 s. `python` is a path or a name on PATH.
+
+    Links are not followed: a virtual environment is known by the path that it is called by.
+    """
+    found = shutil.which(os.path.expanduser(python))
+    if found is None:
         return Interpreter(python, trouble=f"servers.python: {python} is no interpreter that can be run")
+    path = str(Path(found).absolute())
     try:
         answered = subprocess.run(
-            [path, "-c", _QUESTION], capture_output=True, timeout=_TIMEOUT_S, check=True, env=env, text=True
+            [path, "-c", _QUESTION],
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=_TIMEOUT_S,
+            check=True,
+            env=env,
+            text=True,
         )
         reply = msgspec.json.decode(answered.stdout.splitlines()[-1], type=_Reply)
-    except (subprocess.SubprocessError, OSError, IndexError, msgspec.MsgspecError) as error:
-        return Interpreter(path, trouble=f"servers.python: {path} did not answer as a Python does: {error}")
+    except subprocess.TimeoutExpired:
+        return Interpreter(path, trouble=f"servers.python: {path} did not answer within {_TIMEOUT_S:.0f} s")
+    except (subprocess.SubprocessError, OSError, IndexError, UnicodeDecodeError, msgspec.MsgspecError):
+        return Interpreter(path, trouble=f"servers.python: {path} did not answer as a Python does")
     trouble = None if reply.sglang else f"servers.python: {path} (Python {reply.python}) has no SGLang installed"
     return Interpreter(path, reply.python, reply.sglang, reply.folder, trouble)
 
 
 def known_flags(interpreter: Interpreter) -> frozenset[str] | None:
-    """The launch flags that an installed SGLang accepts, read from its source; None when it cannot be read.
+    """The launch flags (without dashes) that an installed SGLang accepts, read from its source.
 
-    Older versions name each flag in an `add_argument`; newer ones derive them from dataclass fields.
+    None when it cannot be read. Nothing of SGLang is imported or run. Up to 0.5.13 each flag is named in an
+    `add_argument`; later ones come from annotated fields, `name: A[type, "help"]` or `A[type, Arg(...)]`.
     """
     if interpreter.folder is None:
         return None
     srt = Path(interpreter.folder) / "srt"
-    sources = [srt / "server_args.py", *sorted((srt / "arg_groups").rglob("*.py"))]
     flags: set[str] = set()
-    for source in sources:
+    for source in (srt / "server_args.py", *sorted((srt / "arg_groups").rglob("*.py"))):
         try:
-            text = source.read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            continue
-        flags.update(_ARGUMENT.findall(text))
-        flags.update(field.replace("_", "-") for field in _FIELD.findall(text))
-    return frozenset(flags) if len(flags) > 100 else None
+            tree = ast.parse(source.read_bytes())
+        except (OSError, SyntaxError, ValueError):
+            continue  # a missing file, or a syntax newer than this Python's: too few flags will be found
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call):
+                flags.update(_of_call(node))
+            elif isinstance(node, ast.AnnAssign):
+                flags.update(_of_field(node))
+    return frozenset(flags) if len(flags) >= _FEWEST_FLAGS else None
+
+
+def _of_call(node: ast.Call) -> Iterator[str]:
+    """Flags of `parser.add_argument("--a", "--b", ...)`."""
+    if isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
+        negated = _negated(node.keywords)
+        for name in _options(node.args):
+            yield name
+            if negated:
+                yield f"no-{name}"
+
+
+def _of_field(node: ast.AnnAssign) -> Iterator[str]:
+    """Flags of an annotated field; a field without help or `Arg`, or with `no_cli=True`, is none."""
+    hint = node.annotation
+    if not (isinstance(node.target, ast.Name) and isinstance(hint, ast.Subscript)):
+        return
+    if not (isinstance(hint.value, ast.Name) and hint.value.id in ("A", "Annotated")):
+        return
+    keywords: list[ast.keyword] | None = None
+    for each in hint.slice.elts[1:] if isinstance(hint.slice, ast.Tuple) else []:
+        if isinstance(each, ast.Call) and isinstance(each.func, ast.Name) and each.func.id == "Arg":
+            keywords = each.keywords
+        elif _is_text(each) and keywords is None:
+            keywords = []
+    if keywords is None:
+        return
+    given = {keyword.arg: keyword.value for keyword in keywords}
+    if isinstance(hidden := given.get("no_cli"), ast.Constant) and hidden.value:
+        return
+    named = list(_options([given["cli_name"]])) if "cli_name" in given else []
+    name = named[0] if named else node.target.id.replace("_", "-")
+    yield name
+    if _negated(keywords):
+        yield f"no-{name}"
+    aliases = given.get("aliases")
+    if isinstance(aliases, ast.List):
+        yield from _options(aliases.elts)
+
+
+def _options(nodes: list[ast.expr]) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("--"):
+            yield node.value[2:]
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+
+
+def _negated(keywords: list[ast.keyword]) -> bool:
+    """Whether argparse makes a --no-… beside the flag."""
+    return any(
+        keyword.arg == "action" and ast.unparse(keyword.value).endswith("BooleanOptionalAction") for keyword in keywords
+    )
