@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from genmon.errors import ServerError
-from genmon.fleet.http import SglangHttp
+from genmon.errors import ServerBusy, ServerError
+from genmon.fleet.http import ServerInfo, SglangHttp
 from genmon.fleet.pulse import Pulse
 from genmon.state import ServerPhase, ServerState
 
@@ -19,7 +19,7 @@ _INFO_EVERY_S = 30.0
 
 
 class ExternalServer:
-    """The same face as `Server`, for `servers.urls`."""
+    """The same face as `Server`, for `servers.urls`; it has no flags of ours, so there is no `respec`."""
 
     def __init__(self, *, host: str, name: str, url: str, model_name: str, api_key: str | None) -> None:
         """`url` is http://host:port."""
@@ -43,6 +43,11 @@ class ExternalServer:
         if self._watching is None:
             self._watching = asyncio.create_task(self._watch())
 
+    async def restart(self, reason: str) -> None:
+        """Prove it anew, no more: it is somebody else's."""
+        await self.stop(0.0)
+        await self.start()
+
     async def stop(self, deadline_s: float) -> None:
         """Stop watching. The server goes on."""
         if self._watching is not None:
@@ -54,27 +59,34 @@ class ExternalServer:
     async def _watch(self) -> None:
         http = SglangHttp(self._state.url, self._api_key)
         try:
+            self._change(ServerPhase.SMOKE)
             while True:
-                self._change(ServerPhase.SMOKE)
                 try:
-                    await http.smoke(self._model_name)
-                    info = await http.info()
-                    self._state = replace(
-                        self._state,
-                        launches=self._state.launches + 1,
-                        version=info.version,
-                        mtp=info.mtp,
-                        cap=info.cap,
-                        cap_requested=info.cap_requested,
-                        simulated=info.simulated,
-                    )
-                    self._change(ServerPhase.READY)
+                    await self._prove(http)
                     await self._poll(http)
                 except ServerError as error:
+                    self._state = replace(self._state, running=None, queued=None, tokens_per_s=None)
                     self._change(ServerPhase.BACKOFF, str(error))
                 await asyncio.sleep(_RETRY_S)
         finally:
             await http.close()
+
+    async def _prove(self, http: SglangHttp) -> None:
+        await http.smoke(self._model_name)
+        try:
+            info = await http.info()
+        except ServerBusy:
+            info = ServerInfo()  # it serves: that its own words cannot be read hinders nothing
+        self._state = replace(
+            self._state,
+            launches=self._state.launches + 1,
+            version=info.version,
+            mtp=info.mtp,
+            cap=info.cap,
+            cap_requested=info.cap_requested,
+            simulated=info.simulated,
+        )
+        self._change(ServerPhase.READY)
 
     async def _poll(self, http: SglangHttp) -> None:
         """Poll until it does not answer twice in a row."""
@@ -87,7 +99,7 @@ class ExternalServer:
                 if time.monotonic() - asked_at > _INFO_EVERY_S:
                     asked_at = time.monotonic()
                     info = await http.info()
-                    self._state = replace(self._state, cap=info.cap, mtp=info.mtp)
+                    self._state = replace(self._state, cap=info.cap or self._state.cap, mtp=info.mtp)
                 missed = 0
             except ServerError:
                 missed += 1

@@ -11,44 +11,49 @@ from genmon.state import ServerState
 
 _RATE_OVER_S = 3.0
 """A rate is taken over at least this long, so that one poll that came late does not look like a stall."""
+NO_METRICS = "without --enable-metrics: counts are from /v1/loads, token counts are unknown"
 
 
 class Pulse:
-    """Polls one server; the last good values stay, with their age, when a poll fails."""
+    """Polls one launch of one server; the last good values stay, with their age, when a poll fails."""
 
     def __init__(self, http: SglangHttp) -> None:
-        """One launch of one server."""
+        """`http` is closed by its owner."""
         self._http = http
-        self._counted: list[tuple[float, float]] = []
-        self.progressed_at = time.monotonic()
-        """When it last decoded a token or had nothing to do, monotonic seconds."""
-        self.readable = False
-        """Whether progress could be read at all."""
+        self._decoded: list[tuple[float, float]] = []
+        self._progress: object = None
+        self._progressed_at = time.monotonic()
+        self._readable = False
+        self._busy = False
 
     async def take(self, state: ServerState, in_flight: int) -> ServerState:
         """The state after one poll. Raises `ServerError` when the server does not answer."""
+        if not in_flight or not self._busy:  # work that has just come cannot be late
+            self.progressed()
+        self._busy = in_flight > 0
         metrics = await self._http.metrics()
-        now = time.monotonic()
-        if in_flight == 0:
-            self.progressed_at = now
         if metrics is None:
             loads = await self._http.loads()
-            self.readable = self.readable or loads.tokens_per_s is not None
-            if loads.tokens_per_s:
-                self.progressed_at = now
+            # Used tokens grow with each decoded one, also when no throughput is reported.
+            self._note((loads.running, loads.queued, loads.used_tokens))
             return replace(
                 state,
+                reason=NO_METRICS,
                 running=loads.running,
                 queued=loads.queued,
                 tokens_per_s=loads.tokens_per_s,
                 taken_at=time.time(),
             )
+        # A long prompt is progress too: SGLang computes waiting prompts before it decodes.
+        if metrics.decode_tokens is not None or metrics.prefill_tokens is not None:
+            self._note((metrics.decode_tokens, metrics.prefill_tokens))
         speculating = state.mtp and metrics.acceptance_length
         return replace(
             state,
+            reason=None if state.reason == NO_METRICS else state.reason,
             running=_whole(metrics.running),
             queued=_whole(metrics.queued),
-            tokens_per_s=self._rate(metrics.decode_tokens, now),
+            tokens_per_s=self._rate(metrics.decode_tokens, time.monotonic()),
             decode_tokens=_whole(metrics.decode_tokens),
             acceptance_length=metrics.acceptance_length if speculating else None,
             kv_usage=metrics.kv_usage,
@@ -56,23 +61,30 @@ class Pulse:
             taken_at=time.time(),
         )
 
+    def progressed(self) -> None:
+        """Note that it made progress, or had nothing to do."""
+        self._progressed_at = time.monotonic()
+
     def stalled_s(self) -> float:
-        """Seconds without a decoded token although there was work; 0 while progress cannot be read."""
-        return time.monotonic() - self.progressed_at if self.readable else 0.0
+        """Seconds without a token although there was work; 0 while progress was never readable."""
+        return time.monotonic() - self._progressed_at if self._readable and self._busy else 0.0
+
+    def _note(self, progress: object) -> None:
+        self._readable = True
+        if progress != self._progress:
+            self._progress = progress
+            self.progressed()
 
     def _rate(self, decoded: float | None, now: float) -> float | None:
         """Tokens per second from the counter; None before two readings and after the counter went backwards."""
         if decoded is None:
             return None
-        self.readable = True
-        if self._counted and decoded < self._counted[-1][1]:
-            self._counted.clear()
-        if self._counted and decoded > self._counted[-1][1]:
-            self.progressed_at = now
-        self._counted.append((now, decoded))
-        while len(self._counted) > 2 and now - self._counted[1][0] >= _RATE_OVER_S:
-            self._counted.pop(0)
-        (first_at, first), (last_at, last) = self._counted[0], self._counted[-1]
+        if self._decoded and decoded < self._decoded[-1][1]:
+            self._decoded.clear()
+        self._decoded.append((now, decoded))
+        while len(self._decoded) > 2 and now - self._decoded[1][0] >= _RATE_OVER_S:
+            self._decoded.pop(0)
+        (first_at, first), (last_at, last) = self._decoded[0], self._decoded[-1]
         return (last - first) / (last_at - first_at) if last_at > first_at else None
 
 
