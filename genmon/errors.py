@@ -5,6 +5,7 @@ GenmonError                 one sentence: what is wrong, where, what to do
 ├── StartError              the run could not start (exit 3)
 │   ├── JobLocked           another engine owns the job directory
 │   └── InputChanged        the prompts are not those the job began with
+├── Refused                 the engine will not obey a command, and why
 ├── ServerError             one server's trouble; its rows go back to the queue
 │   ├── ServerGone          connection refused, reset or cut
 │   └── ServerBusy          5xx: it answered, and could not serve
@@ -36,6 +37,10 @@ class JobLocked(StartError):
 
 class InputChanged(StartError):
     """The prompts are not those the job began with."""
+
+
+class Refused(GenmonError):
+    """The engine will not obey this command; the sentence says why."""
 
 
 class ServerError(GenmonError):

@@ -1,6 +1,6 @@
 """The vocabulary: frozen types that cross every seam unchanged.
 
-Samples and commands go in, one `State` comes out. Unknown is `None`, never 0; every sample says when it
+Samples and commands (commands.py) go in, one `State` comes out. Unknown is `None`, never 0; every sample says when it
 was taken (`taken_at`, Unix seconds). Units stand in the names: `_w` watts, `_j` joules, `_s` seconds,
 `_b` bytes.
 """
@@ -127,6 +127,8 @@ class ServerState(Struct, frozen=True, kw_only=True):
     kv_usage: float | None = None
     mamba_usage: float | None = None
     launches: int = 0
+    launched_at: float | None = None
+    """When its process was last started, Unix seconds."""
     argv: tuple[str, ...] = ()
     log_path: str | None = None
     taken_at: float | None = None
@@ -184,6 +186,55 @@ class Event(Struct, frozen=True):
 
     at: float
     text: str
+    server: str | None = None
+
+
+class Effect(Struct, frozen=True, kw_only=True):
+    """What a flag change did to one figure: the changed servers against their own past, or against the others."""
+
+    figure: str
+    """tokens_per_s, power_w, joules_per_token or acceptance_length."""
+    before: float | None
+    after: float | None
+    change: float | None
+    """Relative change, corrected by the control group where there is one: 0.1 is 10 % more."""
+    low: float | None
+    high: float | None
+    """Its 95 % interval."""
+    n_before: int
+    n_after: int
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """What a flag change brought: `better`, `worse` or `no difference yet`, with the figures behind it."""
+
+    word: str
+    sentence: str
+    effects: tuple[Effect, ...] = ()
+    control: tuple[str, ...] = ()
+    """The unchanged servers it was compared with; none means before and after only."""
+    settled: bool = False
+    """Whether more waiting would change nothing."""
+
+
+class FlagChange(Struct, frozen=True, kw_only=True):
+    """A restart of servers, with or without other flags: under way, or lately ended."""
+
+    id: int
+    what: str
+    """In words: MTP on, restart, max-running-requests=64."""
+    servers: tuple[str, ...]
+    started_at: float
+    done: tuple[str, ...] = ()
+    stage: str = ""
+    """What it is doing now, in words: s1: waiting for 4 rows in flight."""
+    ended_at: float | None = None
+    outcome: str | None = None
+    """One sentence when it has ended: done, rolled back and why, cancelled."""
+    rolled_back: bool = False
+    canary: bool = False
+    """Only the first servers were changed; the verdict decides about the others."""
+    verdict: Verdict | None = None
 
 
 class State(Struct, frozen=True, kw_only=True):
@@ -198,31 +249,10 @@ class State(Struct, frozen=True, kw_only=True):
     servers: tuple[ServerState, ...] = ()
     gpus: tuple[GpuSample, ...] = ()
     tells: tuple[Tell, ...] = ()
+    changes: tuple[FlagChange, ...] = ()
+    """Flag changes under way and the last few that ended, oldest first."""
+    concurrency: int | None = None
+    """In-flight rows a server that were asked for; None follows each server's cap."""
     events: tuple[Event, ...] = ()
     simulated: bool = False
     genmon_version: str = ""
-
-
-class Pause(Struct, frozen=True, tag=True):
-    """Send nothing new; what is in flight goes on."""
-
-
-class Resume(Struct, frozen=True, tag=True):
-    """Send again."""
-
-
-class Drain(Struct, frozen=True, tag=True):
-    """Send nothing new, wait for what is in flight, then end the run."""
-
-
-class Stop(Struct, frozen=True, tag=True):
-    """End the run at once; rows in flight are generated again by the next run."""
-
-
-class SetConcurrency(Struct, frozen=True, tag=True):
-    """In-flight rows per server, at most the server's effective cap; None follows the cap."""
-
-    concurrency: int | None
-
-
-Command = Pause | Resume | Drain | Stop | SetConcurrency

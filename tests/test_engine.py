@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from genmon.commands import Drain, Pause, Resume, SetConcurrency, Stop
 from genmon.config.schema import LimitsConfig, SamplingConfig
 from genmon.engine.engine import Engine
 from genmon.engine.hosts import ChatRequest
@@ -17,7 +18,7 @@ from genmon.errors import RowRefused, ServerBusy, ServerGone
 from genmon.job.job import Job
 from genmon.job.row import Answer
 from genmon.job.verify import verify
-from genmon.state import Drain, Pause, Resume, RunPhase, ServerPhase, SetConcurrency, Stop
+from genmon.state import RunPhase, ServerPhase
 from tests.scripted import (
     ScriptedHost,
     failed_rows,

@@ -12,11 +12,12 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
+from genmon.commands import Drain, Resume, Stop
 from genmon.config.schema import RunConfig
 from genmon.engine.engine import Engine, Outcome
 from genmon.engine.local import LocalHost
 from genmon.job.job import Job
-from genmon.state import Drain, Resume, State, Stop
+from genmon.state import State
 
 
 class View(Protocol):

@@ -15,33 +15,18 @@ import msgspec
 from msgspec import Struct
 
 from genmon import __version__
+from genmon.commands import Command, Drain, Pause, Resume, SetConcurrency, Stop
 from genmon.config.schema import RunConfig
 from genmon.engine.dispatch import Dispatcher
 from genmon.engine.feed import RowFeed
 from genmon.engine.hosts import Host, HostInfo, HostReport
 from genmon.engine.meter import Meter
 from genmon.engine.pace import Pace
-from genmon.errors import GenmonError
+from genmon.errors import GenmonError, Refused
 from genmon.job.answers import AnswerWindow
 from genmon.job.job import Job
 from genmon.job.row import Completion, Failure
-from genmon.state import (
-    AnswerClass,
-    Command,
-    Drain,
-    Event,
-    JobState,
-    Pause,
-    Resume,
-    RunPhase,
-    ServerPhase,
-    ServerState,
-    SetConcurrency,
-    State,
-    Stop,
-    Tell,
-    TellLevel,
-)
+from genmon.state import AnswerClass, Event, JobState, RunPhase, ServerPhase, ServerState, State, Tell, TellLevel
 
 _POLL_S = 1.0
 _EVENTS_KEPT = 200
@@ -99,7 +84,11 @@ class Engine:
         return outcome
 
     def command(self, command: Command) -> None:
-        """Obey a command. Call in the engine's event loop."""
+        """Obey a command. Call in the engine's event loop.
+
+        Raises:
+            Refused: it cannot be obeyed now.
+        """
         match command:
             case Pause():
                 self._hold("user", "paused by command")
@@ -117,6 +106,8 @@ class Engine:
             case SetConcurrency(concurrency):
                 self._dispatcher.concurrency = concurrency
                 self._dispatcher.hear(self._report.servers)
+            case _:
+                raise Refused(f"{type(command).__name__} is not built yet.")
         self.state = self._compose()
 
     async def _run(self) -> Outcome:

@@ -1,0 +1,1 @@
+"""Engine and views apart: states out, commands in, over a Unix socket."""
