@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from genmon import __version__
-from genmon.commands import Command, Drain, Pause, Resume, SetConcurrency, Stop
+from genmon.commands import Command, Dismiss, Drain, Pause, Plan, Resume, SetConcurrency, Stop
 from genmon.config.schema import RunConfig
 from genmon.engine.dispatch import Dispatcher
 from genmon.engine.feed import RowFeed
@@ -83,32 +83,64 @@ class Engine:
         self.state = self._compose()
         return outcome
 
-    def command(self, command: Command) -> None:
-        """Obey a command. Call in the engine's event loop.
+    def plan(self, command: Command) -> Plan:
+        """What a command would do, for a person to agree to. Call in the engine's event loop.
+
+        Raises:
+            Refused: it could not be obeyed now.
+        """
+        match command:
+            case Drain() | Stop():
+                in_flight = self._dispatcher.in_flight
+                rows = "1 row is" if in_flight == 1 else f"{in_flight} rows are"
+                after = "finish first" if isinstance(command, Drain) else "are generated again by the next run"
+                return Plan(sentence=f"End the run: {rows} in flight and {after}.")
+            case Pause() | Resume() | SetConcurrency() | Dismiss():
+                return Plan(sentence="Nothing is interrupted.")
+            case _:
+                raise Refused(f"{type(command).__name__} is not built yet.")
+
+    def command(self, command: Command, by: str = "") -> str:
+        """Obey a command; one sentence says what happens now. Call in the engine's event loop.
+
+        `by` says who gave it, in words.
 
         Raises:
             Refused: it cannot be obeyed now.
         """
+        sentence = self._obey(command)
+        self.state = self._compose()
+        return sentence
+
+    def _obey(self, command: Command) -> str:
         match command:
             case Pause():
                 self._hold("user", "paused by command")
+                return "Paused: nothing new is sent, rows in flight go on."
             case Resume():
                 self._tells.pop("rubbish", None)
                 self._window.reset()
                 self._holds.pop("answers", None)
                 self._holds.pop("user", None)
                 self._follow_holds()
+                still = next(iter(self._holds.values()), None)
+                return f"Still paused: {still}" if still else "Going on."
             case Drain() | Stop():
                 if self._stopping is not Stop:
                     self._stopping = type(command)
                     self._say("stopping at once" if isinstance(command, Stop) else "draining: rows in flight finish")
                 self._end.set()
+                return "Stopping at once." if self._stopping is Stop else "Draining: rows in flight finish first."
             case SetConcurrency(concurrency):
                 self._dispatcher.concurrency = concurrency
                 self._dispatcher.hear(self._report.servers)
+                return f"Concurrency: {concurrency if concurrency is not None else 'each server follows its cap'}."
+            case Dismiss(tell):
+                if self._tells.pop(tell, None) is None:
+                    raise Refused("This tell is gone already.")
+                return "Dismissed."
             case _:
                 raise Refused(f"{type(command).__name__} is not built yet.")
-        self.state = self._compose()
 
     async def _run(self) -> Outcome:
         if self._nothing_left():
@@ -271,6 +303,7 @@ class Engine:
             gpus=self._report.gpus,
             tells=tuple(self._tells.values()),
             events=tuple(self._events),
+            concurrency=self._dispatcher.concurrency,
             simulated=self._config.simulation is not None or bool(self._info and self._info.simulated),
             genmon_version=__version__,
         )
