@@ -14,7 +14,7 @@ import click
 
 from genmon import __version__
 from genmon.config.overrides import overrides_from, run_options
-from genmon.errors import ConfigError, GenmonError
+from genmon.errors import ConfigError, GenmonError, StartError
 
 if TYPE_CHECKING:
     from genmon.batch.run import View
@@ -60,20 +60,42 @@ def genmon() -> None:
 @genmon.command(epilog=_EXIT_CODES)
 @click.argument("run_file", required=False, type=click.Path(path_type=Path), metavar="RUN.toml")
 @click.option("--batch", is_flag=True, help="Headless: a progress view on a terminal, plain lines otherwise.")
+@click.option("--detach", "-d", is_flag=True, help="Start the run and come back; look with genmon attach or status.")
 @click.option("--json", "as_json", is_flag=True, help="With --batch: one JSON object a line.")
 @click.option("--demo", is_flag=True, help="Run on a simulated box; no run file and no GPU needed.")
 @click.option("--retry-failed", is_flag=True, help="Generate failed rows again.")
 @run_options
-def run(run_file: Path | None, batch: bool, as_json: bool, demo: bool, retry_failed: bool, **options: object) -> None:
-    """Run a job, or go on with it where it ended.
+def run(
+    run_file: Path | None,
+    batch: bool,
+    detach: bool,
+    as_json: bool,
+    demo: bool,
+    retry_failed: bool,
+    **options: object,
+) -> None:
+    """Run a job, or go on with it where it ended, and open its dashboard.
+
+    The run is a process of its own: closing the dashboard or losing the connection leaves it running, and
+    genmon attach brings the picture back. With --batch it runs in the foreground instead.
 
     Done rows are never generated again. Ctrl-C drains: rows in flight finish, then the run ends; a second
     Ctrl-C ends it at once. Neither loses a finished row. A lost connection (SIGHUP) is ignored; SIGUSR1 goes
     on after a pause.
     """
-    if not batch:
-        raise ConfigError("The full-screen dashboard is not built yet: add --batch.")
     config = _config(run_file, demo, options)
+    if not batch and not detach and (why := _no_dashboard()):
+        click.echo(f"note: no dashboard: {why}; going on as --batch", err=True)
+        batch = True
+    if not batch:
+        from genmon.detached import start
+
+        start(config, retry_failed=retry_failed, slow=lambda: click.echo("opening the job …", err=True))
+        if not detach:
+            _look(config.output)
+            return
+        click.echo(f"{config.name} runs in {config.output}; genmon attach {config.output} opens its dashboard")
+        return
     from genmon.batch.run import run as run_batch
 
     outcome = run_batch(config, _view(as_json), retry_failed=retry_failed)
@@ -149,6 +171,59 @@ def export(directory: Path, format_: str, output: Path) -> None:
     click.echo(f"{rows:,} rows written to {output}", err=True)
 
 
+@genmon.command(hidden=True)
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--retry-failed", is_flag=True)
+def engine(directory: Path, retry_failed: bool) -> None:
+    """Run the engine of a job directory; the run's configuration comes on standard input as JSON."""
+    import msgspec
+
+    from genmon.batch.lines import LineView
+    from genmon.batch.run import run as run_batch
+    from genmon.batch.summary import summary
+    from genmon.config.schema import RunConfig
+
+    config = msgspec.json.decode(sys.stdin.buffer.read(), type=RunConfig)
+    outcome = run_batch(config, LineView(sys.stdout), retry_failed=retry_failed)
+    _print(summary(config, outcome))
+    raise SystemExit(outcome.exit_code)
+
+
+@genmon.command()
+@click.argument("directory", required=False, type=click.Path(path_type=Path), metavar="[DIR]")
+def attach(directory: Path | None) -> None:
+    """Open the dashboard of a run that goes on; without DIR, of the only one on this machine."""
+    _look(_running(directory))
+
+
+@genmon.command()
+@click.argument("directory", required=False, type=click.Path(path_type=Path), metavar="[DIR]")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a run.")
+def status(directory: Path | None, as_json: bool) -> None:
+    """Print one look at a run and exit; without DIR, at every run of yours on this machine."""
+    import asyncio
+
+    import msgspec
+
+    from genmon.status import status_lines
+    from genmon.wire.address import running
+    from genmon.wire.client import SocketLink
+
+    async def look(at: Path) -> None:
+        async with SocketLink(at) as link:
+            state = await link.first()
+        if as_json:
+            click.echo(msgspec.json.encode({"directory": str(at), **msgspec.to_builtins(state)}).decode())
+        else:
+            click.echo("\n".join(status_lines(state, str(at))))
+
+    directories = [directory] if directory else [Path(address.directory) for address in running()]
+    if not directories:
+        raise StartError("No run of yours goes on here: start one with genmon RUN.toml.")
+    for each in directories:
+        asyncio.run(look(each))
+
+
 def main() -> None:
     """Run genmon; never shows a traceback for what a user can cause."""
     try:
@@ -186,6 +261,33 @@ def _config(run_file: Path | None, demo: bool, options: dict[str, object]) -> Ru
     if run_file is None:
         raise ConfigError("Name a run file (genmon --batch RUN.toml), or try genmon --demo --batch.")
     return load(run_file, overrides)
+
+
+def _running(directory: Path | None) -> Path:
+    from genmon.wire.address import running
+
+    if directory is not None:
+        return directory
+    found = running()
+    if len(found) == 1:
+        return Path(found[0].directory)
+    if not found:
+        raise StartError("No run of yours goes on here: start one with genmon RUN.toml.")
+    there = "\n".join(f"  genmon attach {address.directory}" for address in found)
+    raise StartError(f"{len(found)} runs go on here; name one:\n{there}")
+
+
+def _no_dashboard() -> str | None:
+    """Why no dashboard can be drawn here, or None."""
+    if os.environ.get("TERM", "dumb") == "dumb":
+        return "the terminal says that it is dumb (TERM)"
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return "this is not a terminal"
+    return None
+
+
+def _look(directory: Path) -> None:
+    raise StartError(f"The dashboard is not built yet; look with: genmon status {directory}")
 
 
 def _view(as_json: bool) -> View:

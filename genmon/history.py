@@ -49,7 +49,8 @@ class _Server:
         self.seconds = deque(track.seconds, _SECONDS_KEPT)
         self.minutes = deque(track.minutes, _MINUTES_KEPT)
         self.marks = deque(track.marks, _MARKS_KEPT)
-        self.minute: list[Point] = []
+        last = track.seconds[-1].at // 60 if track.seconds else None
+        self.minute = [point for point in track.seconds if point.at // 60 == last]
         self.argv: tuple[str, ...] | None = None
         self.launches: int | None = None
 

@@ -6,18 +6,16 @@ The view reads the engine's latest state; when the terminal is gone the view fal
 
 from __future__ import annotations
 
-import asyncio
-import signal
 import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from genmon.commands import Drain, Resume, Stop
 from genmon.config.schema import RunConfig
 from genmon.engine.engine import Engine, Outcome
-from genmon.engine.local import LocalHost
-from genmon.job.job import Job
+from genmon.engine.process import run as run_engine
 from genmon.state import State
+
+_LAST_LOOK_S = 2.0
 
 
 class View(Protocol):
@@ -36,48 +34,44 @@ class View(Protocol):
 
 
 def run(config: RunConfig, view: View, *, retry_failed: bool = False) -> Outcome:
-    """Run a job to its end in this process.
-
-    The first SIGINT (Ctrl-C) or SIGTERM drains, the second stops at once; SIGHUP (a lost connection) is
-    ignored; SIGUSR1 goes on after a pause.
+    """Run a job to its end in this process, and show it. Signals are those of `genmon.engine.process.run`.
 
     Raises:
         GenmonError: the job could not be opened.
     """
-    job = Job.open(config, retry_failed=retry_failed)
-    return asyncio.run(_run(config, job, view))
-
-
-async def _run(config: RunConfig, job: Job, view: View) -> Outcome:
-    engine = Engine(config, job, LocalHost(config, job.directory))
-    loop = asyncio.get_running_loop()
-    interrupts = 0
-
-    def interrupt() -> None:
-        nonlocal interrupts
-        interrupts += 1
-        engine.command(Drain() if interrupts == 1 else Stop())
-
-    loop.add_signal_handler(signal.SIGINT, interrupt)
-    loop.add_signal_handler(signal.SIGTERM, interrupt)
-    loop.add_signal_handler(signal.SIGHUP, lambda: None)
-    loop.add_signal_handler(signal.SIGUSR1, lambda: engine.command(Resume()))
-    ended = threading.Event()
-    watching = threading.Thread(target=_watch, args=(engine, view, ended), name="view", daemon=True)
-    watching.start()
-    outcome = await engine.run()
-    ended.set()
-    # A terminal that does not read holds the view's thread; the run is over and does not wait for it.
-    await asyncio.to_thread(watching.join, 2.0)
-    if not watching.is_alive():
-        _quietly(lambda: view.close(engine.state, outcome))
+    watching = _Watching(view)
+    outcome = run_engine(config, retry_failed=retry_failed, started=watching.start)
+    watching.end(outcome)
     return outcome
 
 
-def _watch(engine: Engine, view: View, ended: threading.Event) -> None:
-    while not ended.wait(view.period_s):
-        if not _quietly(lambda: view.show(engine.state)):
-            return
+class _Watching:
+    """The view's thread."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._ended = threading.Event()
+        self._engine: Engine | None = None
+        self._thread = threading.Thread(target=self._watch, name="view", daemon=True)
+
+    def start(self, engine: Engine) -> None:
+        """Show this engine from now on."""
+        self._engine = engine
+        self._thread.start()
+
+    def end(self, outcome: Outcome) -> None:
+        """Show the end; a terminal that does not read holds the thread, and is not waited for."""
+        self._ended.set()
+        self._thread.join(_LAST_LOOK_S)
+        engine = self._engine
+        if engine is not None and not self._thread.is_alive():
+            _quietly(lambda: self._view.close(engine.state, outcome))
+
+    def _watch(self) -> None:
+        engine = self._engine
+        while engine is not None and not self._ended.wait(self._view.period_s):
+            if not _quietly(lambda: self._view.show(engine.state)):
+                return
 
 
 def _quietly(show: Callable[[], None]) -> bool:
