@@ -98,20 +98,24 @@ def genmon(port: int, rows: int, concurrency: int) -> tuple[float, float]:
     """The whole engine: queue, client, classes, shards, sidecar, fsync; ends with a clean verify."""
     folder = Path(tempfile.mkdtemp(prefix="genmon-bench-"))
     try:
-        with (folder / "prompts.jsonl").open("w") as file:
-            for number in range(rows):
-                file.write(json.dumps({"id": str(number), "prompt": prompt(number)}) + "\n")
-        config = RunConfig(
-            name="bench",
-            model=ModelConfig(path="stub"),
-            servers=ServersConfig(urls=[f"http://127.0.0.1:{port}"]),
-            job=JobConfig(prompts=[str(folder / "prompts.jsonl")], output=str(folder / "out")),
-            sampling=SamplingConfig(max_tokens=4096, temperature=0.7),
-            workers=WorkersConfig(concurrency=concurrency),
-        )
-        return asyncio.run(_run_genmon(config, rows))
+        return asyncio.run(_run_genmon(bench_config(folder, port, rows, concurrency), rows))
     finally:
         shutil.rmtree(folder)
+
+
+def bench_config(folder: Path, port: int, rows: int, concurrency: int) -> RunConfig:
+    """A job of `rows` prompts in `folder` on the stub at `port`."""
+    with (folder / "prompts.jsonl").open("w") as file:
+        for number in range(rows):
+            file.write(json.dumps({"id": str(number), "prompt": prompt(number)}) + "\n")
+    return RunConfig(
+        name="bench",
+        model=ModelConfig(path="stub"),
+        servers=ServersConfig(urls=[f"http://127.0.0.1:{port}"]),
+        job=JobConfig(prompts=[str(folder / "prompts.jsonl")], output=str(folder / "out")),
+        sampling=SamplingConfig(max_tokens=4096, temperature=0.7),
+        workers=WorkersConfig(concurrency=concurrency),
+    )
 
 
 async def _run_genmon(config: RunConfig, rows: int) -> tuple[float, float]:
