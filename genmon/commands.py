@@ -26,7 +26,7 @@ class Stop(Struct, frozen=True, tag=True):
 
 
 class SetConcurrency(Struct, frozen=True, tag=True):
-    """In-flight rows per server, at most the server's effective cap; None follows the cap."""
+    """In-flight rows per server, at most the server's effective cap; None finds it for each server."""
 
     concurrency: int | None
 

@@ -252,7 +252,7 @@ class State(Struct, frozen=True, kw_only=True):
     changes: tuple[FlagChange, ...] = ()
     """Flag changes under way and the last few that ended, oldest first."""
     concurrency: int | None = None
-    """In-flight rows a server that were asked for; None follows each server's cap."""
+    """In-flight rows a server that were asked for; None is found for each server."""
     events: tuple[Event, ...] = ()
     simulated: bool = False
     genmon_version: str = ""

@@ -96,7 +96,7 @@ class WorkersConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """How many rows are in flight."""
 
     concurrency: Literal["auto"] | int = "auto"
-    """Rows in flight a server, never above its effective cap; auto is that cap."""
+    """Rows in flight a server, never above its effective cap; auto finds the fewest that give nearly all tokens/s."""
 
 
 class LimitsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -132,7 +132,7 @@ top_k = 20
 thinking = true
 
 [workers]
-concurrency = "auto"            # rows in flight a server: a number, or "auto", its effective cap
+concurrency = "auto"            # rows in flight a server: a number, or "auto": found for each server
 
 [limits]
 retries = 2                     # new tries of an empty, unclosed or looping answer

@@ -49,24 +49,28 @@ class Dispatcher:
         self.retries = 0
         setting = config.workers.concurrency
         self.concurrency: int | None = None if setting == "auto" else setting
+        """Rows in flight a server; None finds each server's own knee."""
 
     @property
     def in_flight(self) -> int:
         """Rows in flight on all servers."""
         return sum(len(lane.flights) for lane in self.lanes.values())
 
-    def hear(self, servers: tuple[ServerState, ...]) -> None:
-        """Take in the servers' states; wakes the queue."""
+    def hear(self, servers: tuple[ServerState, ...]) -> list[str]:
+        """Take in the servers' states; wakes the queue. Sentences tell what concurrency was chosen."""
+        chosen = []
         for state in servers:
             lane = self.lanes.get(state.name)
             if lane is None:
                 lane = self.lanes[state.name] = Lane(state.name, state)
             lane.concurrency = self.concurrency
-            lane.hear(state)
+            if sentence := lane.hear(state):
+                chosen.append(sentence)
             for flight in lane.overdue():
                 flight.overdue = True
                 flight.task.cancel()
         self._wake.set()
+        return chosen
 
     def hold(self, holding: bool) -> None:
         """Stop or start sending."""

@@ -134,7 +134,7 @@ class Engine:
             case SetConcurrency(concurrency):
                 self._dispatcher.concurrency = concurrency
                 self._dispatcher.hear(self._report.servers)
-                return f"Concurrency: {concurrency if concurrency is not None else 'each server follows its cap'}."
+                return f"Concurrency: {concurrency if concurrency is not None else 'found for each server'}."
             case Dismiss(tell):
                 if self._tells.pop(tell, None) is None:
                     raise Refused("This tell is gone already.")
@@ -228,7 +228,8 @@ class Engine:
             self._holds.pop("disk")
             self._say("the disk has room again: going on")
             self._follow_holds()
-        self._dispatcher.hear(report.servers)
+        for sentence in self._dispatcher.hear(report.servers):
+            self._say(sentence)
         self.state = self._compose()
 
     def _record_launch(self, server: ServerState) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from dataclasses import dataclass, field
 
+from genmon.engine.knee import Knee
 from genmon.job.row import Row
 from genmon.state import ServerPhase, ServerState
 
@@ -41,6 +42,7 @@ class Lane:
     heard_at: float = field(default_factory=time.monotonic)
     failures_in_a_row: int = 0
     resting_until: float = 0.0
+    knee: Knee = field(default_factory=Knee)
 
     @property
     def launch(self) -> str:
@@ -51,10 +53,11 @@ class Lane:
     def limit(self) -> int:
         """Rows that may be in flight: what was asked for, never above the server's effective cap.
 
-        A server whose cap nobody could tell is trusted with what the run file says, or with one row.
+        None asked for means the knee of the server's throughput (knee.py). A server whose cap nobody could tell
+        is trusted with what the run file says, or with one row.
         """
         if self.concurrency is None:
-            return self.state.cap or 1
+            return self.knee.limit or self.state.cap or 1
         return min(self.concurrency, self.state.cap) if self.state.cap else self.concurrency
 
     @property
@@ -64,14 +67,15 @@ class Lane:
             return 0
         return max(0, self.limit - len(self.flights))
 
-    def hear(self, state: ServerState) -> None:
-        """Take in a new state of the server."""
+    def hear(self, state: ServerState) -> str | None:
+        """Take in a new state of the server; a sentence when its concurrency was chosen."""
         now = time.monotonic()
         if state.launches != self.state.launches:
             self.failures_in_a_row, self.resting_until = 0, 0.0
         if state.tokens_per_s and self.flights:
             self.progress += state.tokens_per_s * (now - self.heard_at) / len(self.flights)
         self.state, self.heard_at = state, now
+        return self.knee.hear(state, len(self.flights), now) if self.concurrency is None else None
 
     def failed(self, *, gone: bool) -> None:
         """Note a failed request. A server that cannot be reached, or fails thrice in a row, rests a while."""
