@@ -217,6 +217,14 @@ class Verdict(Struct, frozen=True, kw_only=True):
     """Whether more waiting would change nothing."""
 
 
+class ServerFlags(Struct, frozen=True, kw_only=True):
+    """One server's launch flags before and after a change, one element a flag with its value."""
+
+    server: str
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+
 class FlagChange(Struct, frozen=True, kw_only=True):
     """A restart of servers, with or without other flags: under way, or lately ended."""
 
@@ -225,6 +233,9 @@ class FlagChange(Struct, frozen=True, kw_only=True):
     """In words: MTP on, restart, max-running-requests=64."""
     servers: tuple[str, ...]
     started_at: float
+    by: str = ""
+    """Who gave the command, in words."""
+    flags: tuple[ServerFlags, ...] = ()
     done: tuple[str, ...] = ()
     stage: str = ""
     """What it is doing now, in words: s1: waiting for 4 rows in flight."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from genmon.config.schema import (
+    FlagValue,
     JobConfig,
     LimitsConfig,
     ModelConfig,
@@ -20,10 +21,15 @@ from genmon.config.schema import (
 )
 from genmon.engine.engine import Engine, Outcome
 from genmon.engine.hosts import ChatRequest, HostInfo, HostReport
+from genmon.fleet.flags import FlagSet
 from genmon.job.job import Job
 from genmon.job.row import Answer
 from genmon.state import Event, GpuSample, ServerPhase, ServerState
 
+FLAGS: dict[str, FlagValue] = {"model-path": "Qwen/Qwen3.6-27B", "disable-radix-cache": True, "max-running-requests": 4}
+"""The launch flags of a scripted server."""
+BringUp = Callable[[str, FlagSet], str | None]
+"""Why a server does not come up with these flags, or None."""
 Script = Callable[[str, ChatRequest], Awaitable[Answer]]
 
 
@@ -45,10 +51,13 @@ class ScriptedHost:
                 since=time.time(),
                 cap=cap,
                 cap_requested=cap,
-                launches=1,
             )
             for number in range(servers)
         }
+        self.flags: dict[str, dict[str, FlagValue]] = {name: dict(FLAGS) for name in self.states}
+        self.starts: list[tuple[str, dict[str, FlagValue]]] = []
+        """Every launch, with its flags."""
+        self.bring_up: BringUp = lambda server, flags: None
         self.in_flight = dict.fromkeys(self.states, 0)
         self.most_in_flight = dict.fromkeys(self.states, 0)
         self.requests: list[ChatRequest] = []
@@ -57,10 +66,17 @@ class ScriptedHost:
         self.closed = False
 
     async def hello(self) -> HostInfo:
-        return HostInfo(host="here", servers=tuple(self.states))
+        return HostInfo(host="here", servers=tuple(self.states), flags=dict(FLAGS), sglang="0.5.11")
 
-    async def start(self, server: str) -> None:
-        self.change(server, phase=ServerPhase.READY)
+    async def start(self, server: str, flags: FlagSet | None = None) -> None:
+        if flags is not None:
+            self.flags[server] = dict(flags)
+        self.starts.append((server, dict(self.flags[server])))
+        trouble = self.bring_up(server, self.flags[server])
+        phase = ServerPhase.READY if trouble is None else ServerPhase.BACKOFF
+        launches = self.states[server].launches + 1
+        mtp = "speculative-algorithm" in self.flags[server]
+        self.change(server, phase=phase, reason=trouble, launches=launches, mtp=mtp)
 
     async def stop(self, server: str, deadline_s: float) -> None:
         self.change(server, phase=ServerPhase.STOPPED)

@@ -15,6 +15,7 @@ from genmon.config.schema import LimitsConfig, SamplingConfig
 from genmon.engine.engine import Engine
 from genmon.engine.hosts import ChatRequest
 from genmon.errors import RowRefused, ServerBusy, ServerGone
+from genmon.fleet.flags import FlagSet
 from genmon.job.job import Job
 from genmon.job.row import Answer
 from genmon.job.verify import verify
@@ -300,7 +301,7 @@ def test_all_servers_given_up_ends_the_run_with_the_reason(tmp_path: Path) -> No
     config = run_config(tmp_path)
 
     class Hopeless(ScriptedHost):
-        async def start(self, server: str) -> None:
+        async def start(self, server: str, flags: FlagSet | None = None) -> None:
             self.change(server, phase=ServerPhase.GIVEN_UP, reason="unknown flag --speculativ")
 
     outcome = asyncio.run(run_engine(config, Hopeless(answer_at_once)))

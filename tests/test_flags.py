@@ -70,8 +70,8 @@ def test_what_the_user_wrote_is_launched_even_where_it_is_warned_of() -> None:
 
 
 def test_cap_requested() -> None:
-    assert cap_requested(run({"max-running-requests": 128})) == 128
-    assert cap_requested(run({})) is None
+    assert cap_requested(run_flags(run({"max-running-requests": 128}))) == 128
+    assert cap_requested(run_flags(run({}))) is None
 
 
 def test_version_numbers_are_compared_as_numbers() -> None:

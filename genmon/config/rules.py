@@ -11,7 +11,7 @@ from msgspec import Struct
 from genmon.config.schema import RunConfig
 
 _ONE_A_GPU = "genmon runs one server a GPU"
-_OWNED = {
+OWNED = {
     "host": "genmon binds servers to 127.0.0.1",
     "port": "it is servers.base_port",
     "nccl-port": "genmon finds a free one at each launch",
@@ -29,7 +29,7 @@ _OWNED = {
     "config": "genmon passes the flags of this file, and would not see those of another",
 }
 """Launch flags that genmon sets itself, and where what they mean belongs."""
-_PARALLEL = ("tp-size", "tp", "tensor-parallel-size", "dp-size", "dp", "data-parallel-size", "pp-size", "pp", "nnodes")
+PARALLEL = ("tp-size", "tp", "tensor-parallel-size", "dp-size", "dp", "data-parallel-size", "pp-size", "pp", "nnodes")
 """Flags for one server on several GPUs; a value of 1 says nothing and is let pass."""
 
 
@@ -101,9 +101,9 @@ def _flags(config: RunConfig) -> Iterator[Problem]:
     for flag, value in config.servers.flags.items():
         field = ("servers", "flags", flag)
         name = flag.lstrip("-").replace("_", "-")
-        if name in _OWNED:
-            yield Problem(field, f"servers.flags.{flag} cannot be set here: {_OWNED[name]}")
-        if name in _PARALLEL and value != 1:
+        if name in OWNED:
+            yield Problem(field, f"servers.flags.{flag} cannot be set here: {OWNED[name]}")
+        if name in PARALLEL and value != 1:
             yield Problem(field, f"servers.flags.{flag} = {value} is not supported: {_ONE_A_GPU}")
         if name != flag:
             yield Problem(
@@ -144,6 +144,7 @@ def _ranges(config: RunConfig) -> Iterator[Problem]:
         (("servers", "start_timeout_s"), servers.start_timeout_s, 1, None),
         (("servers", "hang_after_s"), servers.hang_after_s, 1, None),
         (("servers", "max_restarts"), servers.max_restarts, 0, None),
+        (("servers", "max_down"), servers.max_down, 1, None),
         (("servers", "mtp", "steps"), servers.mtp.steps, 1, None),
         (("servers", "mtp", "topk"), servers.mtp.topk, 1, None),
         (("servers", "mtp", "draft_tokens"), servers.mtp.draft_tokens, 1, None),

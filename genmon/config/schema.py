@@ -55,6 +55,8 @@ class ServersConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """A server that decodes nothing for this long while rows are in flight is restarted."""
     max_restarts: int = 5
     """Restarts in a row without a finished row before a server is given up."""
+    max_down: int = 1
+    """Servers that may be away at once while flags are changed."""
     urls: list[str] = []
     """Servers that already run, http://host:port each; nothing is launched then."""
     api_key_env: str | None = None

@@ -88,16 +88,27 @@ class Dispatcher:
                 return
             await self._wake.wait()
 
+    def hold_server(self, server: str, holding: bool) -> None:
+        """Stop or start sending to one server; the others take its share."""
+        if server in self.lanes:
+            self.lanes[server].held = holding
+        self._wake.set()
+
+    def flights(self, server: str | None = None) -> list[asyncio.Task[None]]:
+        """What is in flight now, on one server or on all."""
+        lanes = self.lanes.values() if server is None else filter(None, [self.lanes.get(server)])
+        return [task for lane in lanes for task in lane.flights]
+
     async def drain(self, patience_s: float) -> None:
         """Wait up to `patience_s` seconds for what is in flight, then give the rest back. Call after `hold`."""
-        tasks = [flight.task for lane in self.lanes.values() for flight in lane.flights.values()]
+        tasks = self.flights()
         if tasks:
             await asyncio.wait(tasks, timeout=patience_s)
         await self.abandon()
 
-    async def abandon(self) -> None:
-        """Cancel what is in flight; the rows go back to the queue."""
-        tasks = [flight.task for lane in self.lanes.values() for flight in lane.flights.values()]
+    async def abandon(self, server: str | None = None) -> None:
+        """Cancel what is in flight, on one server or on all; the rows go back to the queue."""
+        tasks = self.flights(server)
         for task in tasks:
             task.cancel()
         if tasks:

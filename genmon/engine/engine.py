@@ -15,8 +15,22 @@ import msgspec
 from msgspec import Struct
 
 from genmon import __version__
-from genmon.commands import Command, Dismiss, Drain, Pause, Plan, Resume, SetConcurrency, Stop
+from genmon.commands import (
+    CancelChange,
+    Command,
+    Dismiss,
+    Drain,
+    Pause,
+    Plan,
+    Promote,
+    Restart,
+    Resume,
+    Revert,
+    SetConcurrency,
+    Stop,
+)
 from genmon.config.schema import RunConfig
+from genmon.engine.changes import Changes
 from genmon.engine.dispatch import Dispatcher
 from genmon.engine.feed import RowFeed
 from genmon.engine.hosts import Host, HostInfo, HostReport
@@ -50,6 +64,7 @@ class Engine:
         self._feed = RowFeed(job.pending())
         self._window = AnswerWindow(config.limits.pause_window, config.limits.pause_above)
         self._dispatcher = Dispatcher(config, host, self._feed, job.submit, self._judge)
+        self._changes = Changes(config, host, self._dispatcher, self._look, self._say, self._show)
         self._meter = Meter()
         self._started_at = time.time()
         self._pace: Pace | None = None
@@ -97,8 +112,8 @@ class Engine:
                 return Plan(sentence=f"End the run: {rows} in flight and {after}.")
             case Pause() | Resume() | SetConcurrency() | Dismiss():
                 return Plan(sentence="Nothing is interrupted.")
-            case _:
-                raise Refused(f"{type(command).__name__} is not built yet.")
+            case Restart() | CancelChange() | Promote() | Revert():
+                return self._changes.plan(command)
 
     def command(self, command: Command, by: str = "") -> str:
         """Obey a command; one sentence says what happens now. Call in the engine's event loop.
@@ -108,11 +123,11 @@ class Engine:
         Raises:
             Refused: it cannot be obeyed now.
         """
-        sentence = self._obey(command)
-        self.state = self._compose()
+        sentence = self._obey(command, by)
+        self._show()
         return sentence
 
-    def _obey(self, command: Command) -> str:
+    def _obey(self, command: Command, by: str) -> str:
         match command:
             case Pause():
                 self._hold("user", "paused by command")
@@ -139,13 +154,16 @@ class Engine:
                 if self._tells.pop(tell, None) is None:
                     raise Refused("This tell is gone already.")
                 return "Dismissed."
-            case _:
-                raise Refused(f"{type(command).__name__} is not built yet.")
+            case Restart() | CancelChange() | Promote() | Revert():
+                if self._stopping is not None:
+                    raise Refused("The run is ending.")
+                return self._changes.obey(command, by)
 
     async def _run(self) -> Outcome:
         if self._nothing_left():
             return Outcome(RunPhase.FINISHED, "every row was already done", 0)
         self._info = await self._host.hello()
+        self._changes.begin(self._info)
         loop = asyncio.get_running_loop()
 
         def durable(settled: list[Completion | Failure]) -> None:
@@ -200,12 +218,15 @@ class Engine:
 
     async def _poll_for_ever(self) -> Outcome:
         while True:
-            self._take_in(await self._host.poll())
-            servers = self._report.servers
-            if servers and all(server.phase is ServerPhase.GIVEN_UP for server in servers):
+            await self._look()
+            servers, in_hand = self._report.servers, self._changes.in_hand
+            if servers and all(s.phase is ServerPhase.GIVEN_UP and s.name not in in_hand for s in servers):
                 reasons = {server.reason or "no reason known" for server in servers}
                 return Outcome(RunPhase.FAILED, f"No server is left: {'; '.join(sorted(reasons))}", 3)
             await asyncio.sleep(_POLL_S)
+
+    async def _look(self) -> None:
+        self._take_in(await self._host.poll())
 
     def _take_in(self, report: HostReport) -> None:
         now = time.time()
@@ -230,7 +251,8 @@ class Engine:
             self._follow_holds()
         for sentence in self._dispatcher.hear(report.servers):
             self._say(sentence)
-        self.state = self._compose()
+        self._changes.hear(report)
+        self._show()
 
     def _record_launch(self, server: ServerState) -> None:
         """Keep each launch's flags, by the name that sidecar rows call it."""
@@ -285,10 +307,14 @@ class Engine:
 
     async def _close(self) -> None:
         """End the servers first (rows that finish meanwhile are lost to no one), then write what is left."""
+        await self._changes.close()
         await self._dispatcher.abandon()
         await self._feed.close()
         await self._host.close()
         await asyncio.to_thread(self._job.close)
+
+    def _show(self) -> None:
+        self.state = self._compose()
 
     def _compose(self) -> State:
         now = time.time()
@@ -300,9 +326,10 @@ class Engine:
             started_at=self._started_at,
             reason=reason,
             job=self._compose_job(now),
-            servers=self._report.servers,
+            servers=self._changes.shown(self._report.servers),
             gpus=self._report.gpus,
             tells=tuple(self._tells.values()),
+            changes=self._changes.public(),
             events=tuple(self._events),
             concurrency=self._dispatcher.concurrency,
             simulated=self._config.simulation is not None or bool(self._info and self._info.simulated),

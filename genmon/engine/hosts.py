@@ -10,6 +10,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from genmon.config.schema import FlagValue
+from genmon.fleet.flags import FlagSet
 from genmon.job.row import Answer, Json, Message
 from genmon.state import Event, GpuSample, ServerState
 
@@ -20,6 +22,12 @@ class HostInfo(Struct, frozen=True, kw_only=True):
     host: str
     servers: tuple[str, ...]
     simulated: bool = False
+    flags: dict[str, FlagValue] = {}
+    """The launch flags of each of its servers, as the run file gives them."""
+    sglang: str | None = None
+    """The version it launches."""
+    known_flags: frozenset[str] | None = None
+    """All launch flags of that version; None when they could not be read."""
 
 
 class HostReport(Struct, frozen=True, kw_only=True):
@@ -47,8 +55,12 @@ class Host(Protocol):
         """Open the host; raises `StartError` when it cannot serve at all."""
         ...
 
-    async def start(self, server: str) -> None:
-        """Begin to launch a server and supervise it; returns at once, progress is in `poll`."""
+    async def start(self, server: str, flags: FlagSet | None = None) -> None:
+        """Begin to launch a server and supervise it; returns at once, progress is in `poll`.
+
+        `flags` are its launch flags from now on; None leaves them as they are. A server that was not stopped goes
+        on, and takes them at its next launch.
+        """
         ...
 
     async def stop(self, server: str, deadline_s: float) -> None:

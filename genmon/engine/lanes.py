@@ -34,6 +34,8 @@ class Lane:
     name: str
     state: ServerState
     concurrency: int | None = None
+    held: bool = False
+    """While True nothing new is sent to it: it is about to be restarted."""
     flights: dict[asyncio.Task[None], Flight] = field(default_factory=dict)
     outstanding_tokens: int = 0
     progress: float = 0.0
@@ -63,7 +65,7 @@ class Lane:
     @property
     def room(self) -> int:
         """Rows that may be sent now."""
-        if self.state.phase is not ServerPhase.READY or time.monotonic() < self.resting_until:
+        if self.held or self.state.phase is not ServerPhase.READY or time.monotonic() < self.resting_until:
             return 0
         return max(0, self.limit - len(self.flights))
 

@@ -14,14 +14,14 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from genmon.config.schema import RunConfig
+from genmon.config.schema import FlagValue, RunConfig
 from genmon.engine.client import CompletionClient
 from genmon.engine.hosts import ChatRequest, HostInfo, HostReport
 from genmon.errors import ServerGone, StartError
 from genmon.fleet.external import ExternalServer
-from genmon.fleet.flags import cap_requested, compose
+from genmon.fleet.flags import FlagSet, argv, cap_requested, run_flags
 from genmon.fleet.groups import Groups
-from genmon.fleet.interpreter import probe
+from genmon.fleet.interpreter import known_flags, probe
 from genmon.fleet.server import Server, ServerSpec
 from genmon.gpu.nvml import open_gpus
 from genmon.gpu.source import GpuInfo, GpuSource
@@ -49,6 +49,9 @@ class LocalHost:
         self._keeping_alive: asyncio.Task[None] | None = None
         self._servers: dict[str, Server | ExternalServer] = {}
         self._clients: dict[str, tuple[str, CompletionClient]] = {}
+        self._flags: dict[str, FlagValue] = {}
+        self._sglang: str | None = None
+        self._known_flags: frozenset[str] | None = None
         self._events: list[Event] = []
         self._phases: dict[str, tuple[ServerPhase, str | None]] = {}
 
@@ -83,11 +86,21 @@ class LocalHost:
         else:
             for spec, free in await self._specs():
                 self._servers[spec.name] = self._watch(Server(spec, self._groups, memory_free=free))
-        return HostInfo(host=self._name, servers=tuple(self._servers), simulated=self._config.simulation is not None)
+        return HostInfo(
+            host=self._name,
+            servers=tuple(self._servers),
+            simulated=self._config.simulation is not None,
+            flags=self._flags,
+            sglang=self._sglang,
+            known_flags=self._known_flags,
+        )
 
-    async def start(self, server: str) -> None:
+    async def start(self, server: str, flags: FlagSet | None = None) -> None:
         """Begin to launch a server."""
-        await self._servers[server].start()
+        handle = self._servers[server]
+        if flags is not None and isinstance(handle, Server):
+            handle.respec(replace(handle.spec, flags=argv(flags), cap_requested=cap_requested(flags)))
+        await handle.start()
 
     async def stop(self, server: str, deadline_s: float) -> None:
         """Close the server's client, then end the server."""
@@ -145,12 +158,15 @@ class LocalHost:
         config, simulation = self._config, self._config.simulation
         if simulation is not None:
             command = (sys.executable, "-m", "genmon.sim.server")
+            self._sglang = simulation.version
         else:
             interpreter = await asyncio.to_thread(probe, config.servers.python)
             if interpreter.sglang is None:
                 raise StartError(f"{interpreter.trouble}.")
             command = (interpreter.path, "-m", "sglang.launch_server")
-        flags = compose(config)
+            self._sglang = interpreter.sglang
+            self._known_flags = await asyncio.to_thread(known_flags, interpreter)
+        self._flags = run_flags(config)
         used_b = {sample.uuid: sample.memory_used_b for sample in self._gpus.latest()}
         specs = []
         for number, (index, uuid) in enumerate(self._chosen_gpus()):
@@ -168,7 +184,8 @@ class LocalHost:
                 name=f"s{number}",
                 gpu_index=index,
                 gpu_uuid=uuid,
-                command=(*command, *flags),
+                command=command,
+                flags=argv(self._flags),
                 env=env,
                 port=config.servers.base_port + number,
                 log_path=self._directory / "logs" / f"s{number}.log",
@@ -177,7 +194,7 @@ class LocalHost:
                 start_timeout_s=config.servers.start_timeout_s,
                 hang_after_s=config.servers.hang_after_s,
                 max_restarts=config.servers.max_restarts,
-                cap_requested=cap_requested(config),
+                cap_requested=cap_requested(self._flags),
                 simulated=simulation is not None,
             )
             specs.append((spec, self._memory_free(uuid, used_b.get(uuid) if uuid else None)))

@@ -121,9 +121,9 @@ def argv(flags: FlagSet) -> tuple[str, ...]:
     return tuple(arguments)
 
 
-def cap_requested(config: RunConfig) -> int | None:
+def cap_requested(flags: FlagSet) -> int | None:
     """The concurrency asked for; what is granted the server says."""
-    asked = config.servers.flags.get("max-running-requests")
+    asked = flags.get("max-running-requests")
     return asked if isinstance(asked, int) and not isinstance(asked, bool) else None
 
 

@@ -37,7 +37,8 @@ class ServerProcess:
             OSError: the log cannot be opened, or no process be made.
         """
         key = ("--api-key", spec.api_key) if spec.api_key else ()
-        command = (*spec.command, "--host", "127.0.0.1", "--port", str(port), "--nccl-port", str(nccl_port), *key)
+        address = ("--host", "127.0.0.1", "--port", str(port), "--nccl-port", str(nccl_port))
+        command = (*spec.command, *spec.flags, *address, *key)
         self.argv = masked(command)
         """The server's command without its secrets."""
         self.url = f"http://127.0.0.1:{port}"

@@ -76,6 +76,11 @@ class Server:
         if self._pulse is not None:
             self._pulse.progressed()
 
+    @property
+    def spec(self) -> ServerSpec:
+        """How its next launch goes."""
+        return self._spec
+
     def respec(self, spec: ServerSpec) -> None:
         """Take other flags from the next launch on; the running one goes on as it is."""
         self._spec = spec
@@ -199,6 +204,7 @@ class Server:
             url=process.url,
             pid=process.pid,
             launches=self._state.launches + 1,
+            launched_at=time.time(),
             argv=process.argv,
             log_path=str(spec.log_path),
             cap_requested=spec.cap_requested,

@@ -8,13 +8,15 @@ from msgspec import Struct
 
 
 class ServerSpec(Struct, frozen=True, kw_only=True):
-    """How to launch one server. `command` has no host and port flags: those are found at each launch."""
+    """How to launch one server. `command` and `flags` have no host and port: those are found at each launch."""
 
     host: str
     name: str
     gpu_index: int | None
     gpu_uuid: str | None
     command: tuple[str, ...]
+    flags: tuple[str, ...] = ()
+    """Launch flags as arguments, after `command`."""
     env: dict[str, str]
     port: int
     """The first port to try."""

@@ -1,0 +1,181 @@
+"""Flags changed while the job runs, on a scripted host: no row lost or doubled, one server away, bad flags undone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from genmon.commands import CancelChange, Restart
+from genmon.engine.engine import Engine
+from genmon.engine.hosts import ChatRequest
+from genmon.errors import Refused
+from genmon.fleet.flags import FlagSet
+from genmon.job.job import Job
+from genmon.job.row import Answer
+from genmon.job.verify import verify
+from genmon.state import FlagChange, RunPhase, ServerPhase
+from tests.scripted import FLAGS, ScriptedHost, good, run_config, shard_ids, until, write_prompts
+
+ROWS = 400
+
+
+class Box:
+    """A running engine on a scripted host whose answers take a few milliseconds, until the test lets them end."""
+
+    def __init__(self, folder: Path, servers: int) -> None:
+        write_prompts(folder, ROWS)
+        self.config = run_config(folder)
+        self.slow_s = 0.01
+        self.host = ScriptedHost(self._answer, servers=servers)
+        self.engine = Engine(self.config, Job.open(self.config), self.host)
+        self.most_away = 0
+        self.host.bring_up = self._bring_up
+        self.refuses: Callable[[str, FlagSet], str | None] = lambda server, flags: None
+
+    async def _answer(self, server: str, request: ChatRequest) -> Answer:
+        await asyncio.sleep(self.slow_s)
+        return good()
+
+    def _bring_up(self, server: str, flags: FlagSet) -> str | None:
+        away = [s for s in self.host.states.values() if s.phase is not ServerPhase.READY]
+        if self.engine.state.phase is RunPhase.RUNNING:
+            self.most_away = max(self.most_away, len(away))
+        return self.refuses(server, flags)
+
+    def change(self, id: int = 1) -> FlagChange:
+        return next(change for change in self.engine.state.changes if change.id == id)
+
+    async def ended(self, id: int = 1) -> FlagChange:
+        await until(lambda: self.change(id).ended_at is not None)
+        return self.change(id)
+
+
+def on_box(folder: Path, script: Callable[[Box], Awaitable[None]], servers: int = 3) -> Box:
+    """Run a job while `script` gives commands; in the end every row is there once."""
+
+    async def run() -> Box:
+        box = Box(folder, servers)
+        running = asyncio.create_task(box.engine.run())
+        await until(lambda: len(box.host.starts) == servers)
+        await box.engine._look()
+        await script(box)
+        box.slow_s = 0.0
+        assert (await running).phase is RunPhase.FINISHED
+        return box
+
+    box = asyncio.run(run())
+    assert sorted(shard_ids(box.config)) == sorted(f"r{n}" for n in range(ROWS))
+    assert verify(box.config.output).clean
+    assert box.most_away <= 1
+    return box
+
+
+def test_mtp_goes_on_one_server_after_the_other(tmp_path: Path) -> None:
+    async def script(box: Box) -> None:
+        box.slow_s = 0.05
+        command = Restart(servers=("s0", "s1", "s2"), mtp=True)
+        await until(lambda: box.host.in_flight["s0"] == 4)
+        plan = box.engine.plan(command)
+        assert [each.server for each in plan.servers] == ["s0", "s1", "s2"]
+        assert "speculative-algorithm NEXTN" in plan.servers[0].after
+        assert "speculative-algorithm NEXTN" not in plan.servers[0].before
+        assert plan.servers[0].in_flight == 4
+        box.engine.command(command, by="a test")
+        change = await box.ended()
+        assert (change.what, change.by, change.outcome, change.rolled_back) == ("MTP on", "a test", "done", False)
+        assert change.done == ("s0", "s1", "s2")
+        assert [server for server, _ in box.host.starts[3:]] == ["s0", "s1", "s2"]
+        assert all(flags["speculative-algorithm"] == "NEXTN" for flags in box.host.flags.values())
+        box.engine.command(Restart(servers=("s1",), mtp=False))
+        await box.ended(2)
+        assert box.host.flags["s1"] == FLAGS
+
+    on_box(tmp_path, script)
+
+
+def test_flags_that_do_not_serve_are_taken_back_and_the_others_left_alone(tmp_path: Path) -> None:
+    async def script(box: Box) -> None:
+        box.refuses = lambda server, flags: "RuntimeError: Not enough memory" if "page-size" in flags else None
+        box.engine.command(Restart(servers=("s1", "s0"), set={"page-size": "64"}))
+        change = await box.ended()
+        assert change.rolled_back
+        assert change.outcome is not None
+        assert "s1: RuntimeError: Not enough memory" in change.outcome
+        assert [server for server, _ in box.host.starts[3:]] == ["s1", "s1"]
+        assert box.host.flags == dict.fromkeys(("s0", "s1", "s2"), FLAGS)
+        assert box.host.states["s1"].phase is ServerPhase.READY
+
+    on_box(tmp_path, script)
+
+
+def test_the_only_server_given_up_with_bad_flags_comes_back(tmp_path: Path) -> None:
+    async def script(box: Box) -> None:
+        def refuse(server: str, flags: FlagSet) -> str | None:
+            return "ValueError: no" if "page-size" in flags else None
+
+        box.refuses = refuse
+        box.engine.command(Restart(servers=("s0",), set={"page-size": "64"}))
+        assert (await box.ended()).rolled_back
+
+    on_box(tmp_path, script, servers=1)
+
+
+def test_flags_whose_server_crashes_twice_are_taken_back(tmp_path: Path) -> None:
+    async def script(box: Box) -> None:
+        box.engine.command(Restart(servers=("s0",), set={"page-size": "64"}))
+        await box.ended()
+        for _ in range(2):
+            assert not box.change().rolled_back
+            box.host.change("s0", phase=ServerPhase.BACKOFF, reason="CUDA error; next try in 2 s")
+            await box.engine._look()
+            if not box.change().rolled_back:
+                await box.host.start("s0")
+                await box.engine._look()
+        assert box.change().outcome == "s0 crashed with the new flags and has its old ones again: CUDA error"
+        await until(lambda: box.host.states["s0"].phase is ServerPhase.READY)
+        assert box.host.flags["s0"] == FLAGS
+
+    on_box(tmp_path, script)
+
+
+def test_cancel_while_rows_are_waited_for_leaves_the_server_as_it_is(tmp_path: Path) -> None:
+    async def script(box: Box) -> None:
+        box.slow_s = 0.5
+        await until(lambda: box.host.in_flight["s0"] == 4)
+        box.engine.command(Restart(servers=("s0", "s1"), mtp=True))
+        await until(lambda: "waiting for 4 rows" in box.change().stage)
+        box.engine.command(CancelChange(1))
+        change = await box.ended()
+        assert change.outcome == "cancelled: s0, s1 not changed"
+        assert len(box.host.starts) == 3
+
+    on_box(tmp_path, script)
+
+
+REFUSED: list[tuple[Restart | CancelChange, str]] = [
+    (Restart(servers=("s7",)), "no server s7"),
+    (Restart(servers=()), "No server"),
+    (Restart(servers=("s0",), mtp=False), "Nothing would change"),
+    (Restart(servers=("s0",), unset=("page-size",)), "not among its launch flags"),
+    (Restart(servers=("s0",), set={"port": "1"}), "cannot be changed"),
+    (Restart(servers=("s0",), set={"cuda-graph-max-bs-decode": "8"}), "has no --cuda-graph-max-bs-decode"),
+    (CancelChange(9), "ended already"),
+]
+
+
+def test_what_cannot_be_done_is_refused_with_the_reason(tmp_path: Path) -> None:
+    async def script(box: Box) -> None:
+        for command, reason in REFUSED:
+            for ask in (box.engine.plan, box.engine.command):
+                with pytest.raises(Refused, match=reason):
+                    ask(command)
+        box.engine.command(Restart(servers=("s0",)))
+        with pytest.raises(Refused, match="in a change under way"):
+            box.engine.command(Restart(servers=("s1", "s0"), mtp=True))
+        await box.ended()
+        assert box.engine.state.changes[0].what == "restart"
+
+    on_box(tmp_path, script)
