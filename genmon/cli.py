@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from genmon import __version__
+from genmon.cli_sweep import sweep
 from genmon.config.overrides import overrides_from, run_options
 from genmon.errors import ConfigError, GenmonError, StartError
 
@@ -222,6 +223,9 @@ def status(directory: Path | None, as_json: bool) -> None:
         raise StartError("No run of yours goes on here: start one with genmon RUN.toml.")
     for each in directories:
         asyncio.run(look(each))
+
+
+genmon.add_command(sweep)
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -93,6 +93,10 @@ class ScriptedHost:
             return await self.script(server, request)
         finally:
             self.in_flight[server] -= 1
+
+    async def stream(self, server: str, request: ChatRequest) -> AsyncIterator[int | None]:
+        answer = await self.complete(server, request)
+        yield answer.completion_tokens
 
     async def close(self) -> None:
         self.closed = True

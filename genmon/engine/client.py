@@ -6,13 +6,15 @@ models; `post` with `cast_to=object` gives the parsed JSON, which one msgspec co
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 import msgspec
 import openai
 from msgspec import Struct
-from openai import AsyncOpenAI, DefaultAioHttpClient
+from openai import AsyncOpenAI, AsyncStream, DefaultAioHttpClient
 
 from genmon.engine.hosts import ChatRequest
-from genmon.errors import RowRefused, ServerBusy, ServerGone
+from genmon.errors import RowRefused, ServerBusy, ServerError, ServerGone
 from genmon.job.row import Answer, Json
 
 _ROW_IS_AT_FAULT = frozenset({400, 413, 422})
@@ -51,6 +53,15 @@ class _Reply(Struct):
     sglext: _SglExt | None = None
 
 
+class _Piece(Struct):
+    delta: _Message
+
+
+class _Chunk(Struct):
+    choices: list[_Piece] = []
+    usage: _Usage | None = None
+
+
 class CompletionClient:
     """One long-lived client of one server. No retries and no wall-clock limit: the dispatcher judges progress."""
 
@@ -76,33 +87,65 @@ class CompletionClient:
             ServerBusy: 5xx and the like, or a reply that is no completion.
             RowRefused: the server refuses this row for what it holds.
         """
+        body = self._body(request, stream=False)
+        if spec_details:
+            body[spec_details] = True
+        try:
+            reply = await self._openai.post("/chat/completions", body=body, cast_to=object)
+        except (openai.OpenAIError, ValueError) as error:
+            raise _translated(error) from error
+        return _answer(reply)
+
+    async def stream(self, request: ChatRequest) -> AsyncIterator[int | None]:
+        """Generate one turn; yields at each piece of text the completion tokens so far, None if not told.
+
+        Raises what `complete` raises.
+        """
+        body = self._body(request, stream=True)
+        body["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
+        tokens: int | None = None
+        try:
+            chunks = await self._openai.post(
+                "/chat/completions", body=body, cast_to=object, stream=True, stream_cls=AsyncStream[object]
+            )
+            async with chunks:
+                async for raw in chunks:
+                    chunk = msgspec.convert(raw, _Chunk)
+                    if chunk.usage is not None and chunk.usage.completion_tokens is not None:
+                        tokens = chunk.usage.completion_tokens
+                    if any(choice.delta.content or choice.delta.reasoning_content for choice in chunk.choices):
+                        yield tokens
+        except (openai.OpenAIError, ValueError, msgspec.ValidationError) as error:
+            raise _translated(error) from error
+        except Exception as error:
+            # A stream that is cut raises the transport's own error, whose library differs between openai versions.
+            raise ServerGone(f"connection lost: {error}") from error
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._openai.close()
+
+    def _body(self, request: ChatRequest, *, stream: bool) -> dict[str, object]:
         body: dict[str, object] = {
             "model": self._model,
             "messages": [msgspec.to_builtins(message) for message in request.messages],
             **request.params,
             "rid": request.rid,
-            "stream": False,
+            "stream": stream,
         }
         if request.tools:
             body["tools"] = request.tools
-        if spec_details:
-            body[spec_details] = True
-        try:
-            reply = await self._openai.post("/chat/completions", body=body, cast_to=object)
-        except openai.APIConnectionError as error:
-            raise ServerGone(f"connection lost: {error.__cause__ or error}") from error
-        except openai.APIStatusError as error:
-            sentence = f"HTTP {error.status_code}: {_message(error)}"
-            if error.status_code in _ROW_IS_AT_FAULT:
-                raise RowRefused(sentence) from error
-            raise ServerBusy(sentence) from error
-        except (openai.OpenAIError, ValueError) as error:
-            raise ServerBusy(f"the reply is not a completion: {error}") from error
-        return _answer(reply)
+        return body
 
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._openai.close()
+
+def _translated(error: Exception) -> ServerError | RowRefused:
+    """The error that the dispatcher judges by."""
+    if isinstance(error, openai.APIConnectionError):
+        return ServerGone(f"connection lost: {error.__cause__ or error}")
+    if isinstance(error, openai.APIStatusError):
+        sentence = f"HTTP {error.status_code}: {_message(error)}"
+        return RowRefused(sentence) if error.status_code in _ROW_IS_AT_FAULT else ServerBusy(sentence)
+    return ServerBusy(f"the reply is not a completion: {error}")
 
 
 def _message(error: openai.APIStatusError) -> str:

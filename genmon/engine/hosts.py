@@ -6,6 +6,7 @@ in this process; nothing else in the engine would change for another one.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Protocol
 
 from msgspec import Struct
@@ -73,6 +74,13 @@ class Host(Protocol):
 
     async def complete(self, server: str, request: ChatRequest) -> Answer:
         """Generate one turn. Raises `ServerGone`, `ServerBusy` (the row is not at fault) or `RowRefused`."""
+        ...
+
+    def stream(self, server: str, request: ChatRequest) -> AsyncIterator[int | None]:
+        """Generate one turn and tell of each piece as it comes: completion tokens so far, where the server says.
+
+        Raises what `complete` raises.
+        """
         ...
 
     async def close(self) -> None:

@@ -8,7 +8,7 @@ import re
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import msgspec
@@ -130,6 +130,20 @@ class LocalHost:
             handle.in_flight -= 1
         handle.row_finished()
         return answer
+
+    async def stream(self, server: str, request: ChatRequest) -> AsyncIterator[int | None]:
+        """Generate one turn on a server, piece by piece."""
+        handle = self._servers[server]
+        state = handle.state()
+        if state.phase is not ServerPhase.READY:
+            raise ServerGone(f"{server} is {state.phase.value}")
+        client = await self._client(server, state.url)
+        handle.in_flight += 1
+        try:
+            async for tokens in client.stream(request):
+                yield tokens
+        finally:
+            handle.in_flight -= 1
 
     async def close(self) -> None:
         """Close the clients, end all servers side by side, stop the samplers."""

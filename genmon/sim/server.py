@@ -221,6 +221,8 @@ class SimulatedServer:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
         await response.prepare(request)
         model, whole = str(body.get("model")), said(running)
+        options = body.get("stream_options")
+        options = options if isinstance(options, dict) else {}
 
         async def send(choices: list[Json], **more: Json) -> None:
             chunk = {
@@ -231,6 +233,8 @@ class SimulatedServer:
                 "choices": choices,
                 **more,
             }
+            if options.get("continuous_usage_stats"):
+                chunk["usage"] = self._replies.usage(running)
             await response.write(b"data: " + msgspec.json.encode(chunk) + b"\n\n")
 
         async def say(delta: dict[str, Json], finish: str | None = None) -> None:
@@ -262,8 +266,7 @@ class SimulatedServer:
                     await say({name: f" {more}" if before else more})
             sent = come
         await say({"reasoning_content": None}, said(running).finish)
-        options = body.get("stream_options")
-        if isinstance(options, dict) and options.get("include_usage"):
+        if options.get("include_usage"):
             await send([], usage=self._replies.usage(running))
         await response.write(b"data: [DONE]\n\n")
         return response

@@ -1,0 +1,1 @@
+"""`genmon sweep`: what each setting would bring, measured on this machine."""
