@@ -291,7 +291,9 @@ def _no_dashboard() -> str | None:
 
 
 def _look(directory: Path) -> None:
-    raise StartError(f"The dashboard is not built yet; look with: genmon status {directory}")
+    from genmon.ui import run as run_dashboard
+
+    run_dashboard(directory)
 
 
 def _view(as_json: bool) -> View:

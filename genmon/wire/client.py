@@ -54,7 +54,6 @@ class SocketLink:
         self.trouble: str | None = None
         self.history = History()
         self.arrived = asyncio.Event()
-        """Set at each new state; a reader clears it."""
         self._log: deque[LogLines] = deque(maxlen=_LOG_KEPT)
         self._asked: dict[int, asyncio.Future[Reply]] = {}
         self._numbers = count(1)
@@ -201,6 +200,7 @@ class SocketLink:
                 self.history = History(tracks)
             case Log(lines):
                 self._log.append(lines)
+                self.arrived.set()
             case Reply() as reply:
                 answer = self._asked.get(reply.id)
                 if answer is not None and not answer.done():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Protocol
 
 from msgspec import Struct
@@ -28,6 +29,8 @@ class Link(Protocol):
     trouble: str | None
     """One sentence while not connected: why, and what happens next."""
     history: History
+    arrived: asyncio.Event
+    """Set whenever there is something new to draw; the reader clears it."""
 
     def take_log(self) -> tuple[LogLines, ...]:
         """The log lines that came since the last call."""
