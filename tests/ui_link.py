@@ -56,7 +56,7 @@ class ScriptedLink:
         self.arrived.set()
 
     def lose(self) -> None:
-        self.connected, self.trouble = False, "The engine is gone: this is its last picture; looking for it."
+        self.connected, self.trouble = False, "The engine is gone; looking for it."
         self.arrived.set()
 
     def log(self, server: str, *lines: str) -> None:

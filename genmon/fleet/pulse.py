@@ -47,7 +47,8 @@ class Pulse:
         # A long prompt is progress too: SGLang computes waiting prompts before it decodes.
         if metrics.decode_tokens is not None or metrics.prefill_tokens is not None:
             self._note((metrics.decode_tokens, metrics.prefill_tokens))
-        speculating = state.mtp and metrics.acceptance_length
+        # With nothing running the gauge still holds what the last request had.
+        speculating = state.mtp and metrics.acceptance_length and metrics.running
         return replace(
             state,
             reason=None if state.reason == NO_METRICS else state.reason,

@@ -87,7 +87,7 @@ class Leaving(StrEnum):
 class Leave(ModalScreen[Leaving | None]):
     """Detach (the default), drain or stop."""
 
-    CSS = _CSS.format(name="Leave", width=64)
+    CSS = _CSS.format(name="Leave", width=76)
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("d,enter", "answer('detach')", "detach"),
         Binding("s", "answer('drain')", "drain"),

@@ -20,6 +20,8 @@ class Key(Struct, frozen=True, kw_only=True):
 
 KEYS = (
     Key(id="help", keys="question_mark,f1", shown="?", action="help", help="show this help", hint="help"),
+    Key(id="quit", keys="q,ctrl+c", shown="q", action="leave", help="leave, or stop the run: asks which", hint="quit"),
+    Key(id="detach", keys="d", shown="d", action="detach", help="leave the dashboard; the run goes on", hint="detach"),
     Key(
         id="mtp",
         keys="m",
@@ -37,6 +39,18 @@ KEYS = (
         hint="detail",
     ),
     Key(id="pause", keys="p", shown="p", action="pause", help="pause sending, or go on", hint="pause"),
+    Key(id="restart", keys="r", shown="r", action="restart", help="restart the selected GPUs' servers", hint="restart"),
+    Key(
+        id="flags", keys="f", shown="f", action="flags", help="edit the launch flags of the selected GPUs", hint="flags"
+    ),
+    Key(
+        id="logs",
+        keys="l",
+        shown="l",
+        action="logs",
+        help="the log of the server under the cursor; again: the next",
+        hint="logs",
+    ),
     Key(
         id="more",
         keys="plus,equals_sign",
@@ -53,18 +67,6 @@ KEYS = (
         help="fewer rows in flight a server",
         hint="fewer",
     ),
-    Key(id="restart", keys="r", shown="r", action="restart", help="restart the selected GPUs' servers", hint="restart"),
-    Key(
-        id="flags", keys="f", shown="f", action="flags", help="edit the launch flags of the selected GPUs", hint="flags"
-    ),
-    Key(
-        id="logs",
-        keys="l",
-        shown="l",
-        action="logs",
-        help="the log of the server under the cursor; again: the next",
-        hint="logs",
-    ),
     Key(
         id="dismiss",
         keys="x",
@@ -73,8 +75,6 @@ KEYS = (
         help="dismiss the first tell until it comes up anew",
         hint="dismiss",
     ),
-    Key(id="detach", keys="d", shown="d", action="detach", help="leave the dashboard; the run goes on", hint="detach"),
-    Key(id="quit", keys="q,ctrl+c", shown="q", action="leave", help="leave, or stop the run: asks which", hint="quit"),
     Key(id="up", keys="up,k", shown="↑", action="move(-1)", help="the GPU above"),
     Key(id="down", keys="down,j", shown="↓", action="move(1)", help="the GPU below"),
     Key(

@@ -9,6 +9,7 @@ from genmon.ui.panels import detail, gpus, header, hints, job, log, tells
 from genmon.ui.picture import DIM, Picture
 
 _LEAST_LOG = 3
+_PLAIN = {"–": "-", "…": "~", "°": "'", "×": "x", "±": "~", "−": "-", "↑": "^", "↓": "v", "·": "-"}
 _LOG = 5
 _SPARE = 6
 """Beyond three lines a GPU, the events want some more room first."""
@@ -34,12 +35,12 @@ def layout(picture: Picture, width: int, height: int) -> Layout:
     """Room for the header and the GPUs first, then tells, the job, more lines a GPU, and events with the rest."""
     servers = len(picture.state.servers)
     head = len(header.lines(picture, width))
-    least_tells = min(tells.wanted(picture), 3)
+    wanted = min(tells.wanted(picture, width), _TELLS_MOST)
     room = height - head - 1 - gpus.height(servers, 1)
-    job_lines = 5 if room >= 5 + least_tells + _LEAST_LOG else 3 if room >= 3 + least_tells else 0
-    room -= job_lines
-    tell_lines = max(0, min(tells.wanted(picture), _TELLS_MOST, room - (_LEAST_LOG if room > _LEAST_LOG + 2 else 0)))
+    tell_lines = max(0, min(wanted, room - 2))
     room -= tell_lines
+    job_lines = 5 if room >= 5 + _LEAST_LOG else min(max(0, room), 3)
+    room -= job_lines
     each = 1
     while each < _GPU_LINES_MOST and room - servers >= _LOG + (_SPARE if each >= 3 else 0) and servers:
         each, room = each + 1, room - servers
@@ -66,7 +67,7 @@ def dashboard(picture: Picture, width: int, height: int) -> list[Text]:
         found += _filled(tells.lines(picture, width, plan.tells), plan.tells)
     if plan.log:
         found += _filled(log.lines(picture, width, plan.log), plan.log)
-    return [*_filled(found, height - 1), hints.line(picture, width)]
+    return _whole(picture, [*_filled(found, height - 1), hints.line(picture, width)])
 
 
 def server_detail(picture: Picture, width: int, height: int) -> list[Text]:
@@ -75,7 +76,7 @@ def server_detail(picture: Picture, width: int, height: int) -> list[Text]:
     found = header.lines(picture, width)
     if server is not None:
         found += detail.lines(picture, server, width, height - len(found) - 1)
-    return [*_filled(found, height - 1), hints.line(picture, width)]
+    return _whole(picture, [*_filled(found, height - 1), hints.line(picture, width)])
 
 
 def _tiny(picture: Picture, width: int, height: int) -> list[Text]:
@@ -85,7 +86,15 @@ def _tiny(picture: Picture, width: int, height: int) -> list[Text]:
         gpu = picture.gpu(server)
         power = "–" if gpu is None or gpu.power_w is None else f"{gpu.power_w:.0f}"
         found.append(Text(f" {server.name} {server.phase.value[:8]:<8} {power:>4} W"[:width], no_wrap=True))
-    return _filled([line[:width] for line in found], height)
+    return _whole(picture, _filled([line[:width] for line in found], height))
+
+
+def _whole(picture: Picture, lines: list[Text]) -> list[Text]:
+    """The lines as the terminal can take them: with ASCII alone, each other character becomes one it has."""
+    if not picture.glyphs.braille:
+        for line in lines:
+            line.plain = "".join(c if c.isascii() else _PLAIN.get(c, "?") for c in line.plain)
+    return lines
 
 
 def _filled(lines: list[Text], height: int) -> list[Text]:

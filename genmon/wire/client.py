@@ -171,9 +171,7 @@ class SocketLink:
             return
         writer, self._writer = self._writer, None
         self.connected = False
-        self.trouble = (
-            "The run has ended." if self.ended else "The engine is gone: this is its last picture; looking for it."
-        )
+        self.trouble = "The run has ended." if self.ended else "The engine is gone; looking for it."
         for answer in self._asked.values():
             if not answer.done():
                 answer.set_result(Reply(id=0, refused=self.trouble))

@@ -29,7 +29,9 @@ def lines(picture: Picture, width: int, each: int) -> list[Text]:
         return [*found, Text("  no server yet", DIM)]
     for number, seat in enumerate(seats(picture)):
         found.append(_row(seat, columns, cursor=number == picture.eyes.cursor))
-        if each >= 2:
+        if each == 2 and seat.server.phase is not ServerPhase.READY:
+            found.append(_words(seat, width))
+        elif each >= 2:
             found += _trends(seat, width, max(1, each - 2))
         if each >= 3:
             found.append(_words(seat, width))
@@ -99,7 +101,10 @@ def _words(seat: Seat, width: int) -> Text:
         parts += [gpu.trouble] if gpu.trouble else []
     if server.reason:
         parts.append(server.reason)
-    return line.append(fit(f" {glyphs.dot} ".join(parts), width - 7, glyphs), DIM)
+    gap = f" {glyphs.dot} "
+    while len(parts) > 1 and len(gap.join(parts)) > width - 7:
+        parts.pop()
+    return line.append(fit(gap.join(parts), width - 7, glyphs), DIM)
 
 
 _BAD = (ServerPhase.BACKOFF, ServerPhase.GIVEN_UP)

@@ -67,7 +67,7 @@ def _rough(eta_s: float, low_s: float | None, high_s: float | None) -> str:
 
 def _sentence(picture: Picture) -> str | None:
     if picture.trouble:
-        return f"{picture.trouble} Picture of {duration(picture.now - picture.state.taken_at)} ago."
+        return f"{picture.trouble} Last picture {duration(picture.now - picture.state.taken_at)} old."
     if picture.state.phase in (RunPhase.PAUSED, RunPhase.FAILED) and picture.state.reason:
         return picture.state.reason
     return None

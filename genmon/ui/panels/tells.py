@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
+
 from rich.text import Text
 
 from genmon.figures import duration
@@ -28,34 +30,45 @@ def changes(picture: Picture) -> list[FlagChange]:
     ]
 
 
-def wanted(picture: Picture) -> int:
+def wanted(picture: Picture, width: int) -> int:
     """Lines that would show everything."""
-    return 1 + max(1, len(picture.state.tells) + len(changes(picture)))
+    return 1 + max(1, len(_body(picture, width)))
 
 
 def lines(picture: Picture, width: int, height: int) -> list[Text]:
-    """A rule, then changes and tells, one line each; what does not fit is counted in the rule."""
-    body = [_change(picture, change, width) for change in changes(picture)]
-    body += [_tell(picture, tell, width) for tell in ordered(picture)]
+    """A rule, then changes and tells; what does not fit is counted in the rule."""
+    body = _body(picture, width)
     room = max(0, height - 1)
-    more = f"{len(body) - room} more" if len(body) > room else ""
+    left = len(body) - room
+    more = f"{left} more {'line' if left == 1 else 'lines'}" if left > 0 else ""
     if not body:
         body = [Text(" nothing is wrong", DIM)]
     return [rule("tells", width, picture.glyphs, more), *body[:room]]
 
 
-def _tell(picture: Picture, tell: Tell, width: int) -> Text:
+def _body(picture: Picture, width: int) -> list[Text]:
+    found = [_change(picture, change, width) for change in changes(picture)]
+    for tell in ordered(picture):
+        found += _tell(picture, tell, width)
+    return found
+
+
+def _tell(picture: Picture, tell: Tell, width: int) -> list[Text]:
+    """The sentence, what mends it and since when, on one line or on as many as the sentence needs."""
     style = _STYLES[tell.level]
-    line = Text(f" {picture.glyphs.levels[tell.level]} {tell.level.value:<5} ", style, no_wrap=True)
-    mend = f"  {tell.mend}" if tell.mend else ""
+    head = f" {picture.glyphs.levels[tell.level]} {tell.level.value:<5} "
     age = f"  {duration(picture.now - tell.since)}"
-    room = width - len(line.plain) - len(age)
-    sentence = fit(tell.sentence, max(12, room - len(mend)), picture.glyphs)
-    line.append(sentence)
-    line.append(fit(mend, max(0, room - len(sentence)), picture.glyphs), BOLD)
-    line.append(age, DIM)
-    line.truncate(width)
-    return line
+    tail = f"  {tell.mend}" if tell.mend else ""
+    sentences = wrap(tell.sentence, max(20, width - len(head) - 1)) or [""]
+    found = []
+    for number, words in enumerate(sentences):
+        line = Text(head if number == 0 else " " * len(head), style, no_wrap=True)
+        found.append(line.append(words))
+    if len(found[-1].plain) + len(tail) + len(age) > width:
+        found.append(Text(" " * (len(head) - 2), style, no_wrap=True))
+    found[-1].append(fit(tail, max(0, width - len(found[-1].plain) - len(age)), picture.glyphs), BOLD)
+    found[-1].append(age, DIM)
+    return found
 
 
 def _change(picture: Picture, change: FlagChange, width: int) -> Text:
