@@ -203,14 +203,22 @@ class Effect(Struct, frozen=True, kw_only=True):
     """Its 95 % interval."""
     n_before: int
     n_after: int
+    """Slices of ten seconds at full load."""
+    server: str | None = None
+    """None: all changed servers together."""
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
-    """What a flag change brought: `better`, `worse` or `no difference yet`, with the figures behind it."""
+    """What a flag change brought, with the figures behind it.
+
+    `word` is `better`, `worse`, `no difference yet`, or at last `no difference`.
+    """
 
     word: str
     sentence: str
     effects: tuple[Effect, ...] = ()
+    each: tuple[Effect, ...] = ()
+    """The same for each changed server alone, where there are several."""
     control: tuple[str, ...] = ()
     """The unchanged servers it was compared with; none means before and after only."""
     settled: bool = False

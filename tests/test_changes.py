@@ -162,7 +162,7 @@ REFUSED: list[tuple[Restart | CancelChange, str]] = [
     (Restart(servers=("s0",), unset=("page-size",)), "not among its launch flags"),
     (Restart(servers=("s0",), set={"port": "1"}), "cannot be changed"),
     (Restart(servers=("s0",), set={"cuda-graph-max-bs-decode": "8"}), "has no --cuda-graph-max-bs-decode"),
-    (CancelChange(9), "ended already"),
+    (CancelChange(9), "no change 9"),
 ]
 
 

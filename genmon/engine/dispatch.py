@@ -25,6 +25,10 @@ _UNKNOWN_LENGTH_TOKENS = 2000
 """Expected completion length before any row has finished."""
 
 
+_FULL = 0.9
+"""A server with this share of the rows it may have is full: an answer that has just come is not a lack of work."""
+
+
 class Dispatcher:
     """Keeps every ready server as full as it may be, until the feed is empty and nothing is in flight."""
 
@@ -47,6 +51,8 @@ class Dispatcher:
         self.holding = False
         """While True nothing new is sent; what is in flight goes on."""
         self.retries = 0
+        self.latency_s = 0.0
+        """Of a typical row, seconds; 0 before the first."""
         setting = config.workers.concurrency
         self.concurrency: int | None = None if setting == "auto" else setting
         """Rows in flight a server; None finds each server's own knee."""
@@ -87,6 +93,11 @@ class Dispatcher:
             if self._feed.empty and not self.in_flight:
                 return
             await self._wake.wait()
+
+    def full(self, server: str) -> bool:
+        """Whether a server has all the rows in flight that it may have: only then its speed says what it can."""
+        lane = self.lanes.get(server)
+        return lane is not None and not lane.held and len(lane.flights) >= _FULL * lane.limit
 
     def hold_server(self, server: str, holding: bool) -> None:
         """Stop or start sending to one server; the others take its share."""
@@ -188,6 +199,7 @@ class Dispatcher:
             failure = self._failure(row, f"the answer was {words} in each of {attempt} tries", attempt, made)
             self._settle(failure)
             return
+        self.latency_s += (made.latency_s - self.latency_s) * (0.02 if self.latency_s else 1.0)
         if made.completion_tokens is not None:
             self._mean_tokens += (made.completion_tokens - self._mean_tokens) * 0.02
         self._settle(

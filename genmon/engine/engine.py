@@ -251,7 +251,7 @@ class Engine:
             self._follow_holds()
         for sentence in self._dispatcher.hear(report.servers):
             self._say(sentence)
-        self._changes.hear(report)
+        self._changes.hear(report, now)
         self._show()
 
     def _record_launch(self, server: ServerState) -> None:

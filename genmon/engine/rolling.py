@@ -49,7 +49,8 @@ class Rolling:
     ) -> None:
         """`look` polls the host at once and has its report heard everywhere."""
         self._config, self._host, self._dispatcher, self._look = config, host, dispatcher, look
-        self._states: dict[str, ServerState] = {}
+        self.states: dict[str, ServerState] = {}
+        """Each server as it was last heard of."""
         self._start_s: dict[str, float] = {}
         self.flags: dict[str, FlagSet] = {}
         """The launch flags of each server."""
@@ -59,7 +60,7 @@ class Rolling:
     def hear(self, servers: tuple[ServerState, ...]) -> None:
         """Take in the servers' states; learns how long a start takes."""
         for state in servers:
-            self._states[state.name] = state
+            self.states[state.name] = state
             if state.phase is ServerPhase.READY and state.launched_at is not None:
                 self._start_s[state.name] = max(0.0, state.since - state.launched_at)
 
@@ -71,10 +72,6 @@ class Rolling:
             else state
             for state in servers
         )
-
-    def state(self, server: str) -> ServerState:
-        """A server as it was last heard of."""
-        return self._states[server]
 
     async def restart(self, server: str, flags: FlagSet, order: Order) -> str | None:
         """Restart one server with these flags, or with its old ones again when they do not serve.
@@ -113,7 +110,7 @@ class Rolling:
     async def _turn(self, server: str, order: Order) -> bool:
         """Wait until it may go down; one that is down already may at once. False when called off before."""
         while not order.called_off.is_set():
-            away = [name for name in self._states if name != server and self._is_away(name)]
+            away = [name for name in self.states if name != server and self._is_away(name)]
             if len(away) < self._config.servers.max_down or self._is_away(server):
                 self.in_hand.add(server)
                 return True
@@ -124,7 +121,7 @@ class Rolling:
     def _is_away(self, server: str) -> bool:
         if server in self.in_hand:
             return True
-        return self._states[server].phase not in (ServerPhase.READY, ServerPhase.GIVEN_UP)
+        return self.states[server].phase not in (ServerPhase.READY, ServerPhase.GIVEN_UP)
 
     async def _drain(self, server: str, order: Order) -> bool:
         """Wait for its rows in flight, then give the rest back. False when called off: it goes on as it is."""
@@ -155,14 +152,14 @@ class Rolling:
     async def _start(self, server: str, flags: FlagSet, order: Order) -> str | None:
         """Launch a stopped server and wait until it serves; why it does not, or None."""
         await self._look()
-        before = self._states[server]
+        before = self.states[server]
         limit_s = self._start_limit_s(server)
         deadline = time.monotonic() + limit_s
         order.note(f"{server}: starting")
         await self._host.start(server, flags)
         while not order.called_off.is_set():
             await self._look()
-            now = self._states[server]
+            now = self.states[server]
             if (now.phase, now.since) != (before.phase, before.since):
                 if now.phase is ServerPhase.READY:
                     return None
