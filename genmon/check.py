@@ -15,7 +15,8 @@ from msgspec import Struct
 
 from genmon.config.schema import RunConfig
 from genmon.errors import GenmonError, ServerError
-from genmon.fleet.flags import problems, run_flags
+from genmon.fleet.flags.compose import run_flags
+from genmon.fleet.flags.problems import problems
 from genmon.fleet.http import SglangHttp
 from genmon.fleet.interpreter import Interpreter, known_flags, probe
 from genmon.fleet.ports import is_free

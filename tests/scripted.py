@@ -21,7 +21,7 @@ from genmon.config.schema import (
 )
 from genmon.engine.engine import Engine, Outcome
 from genmon.engine.hosts import ChatRequest, HostInfo, HostReport
-from genmon.fleet.flags import FlagSet
+from genmon.fleet.flags.flagset import FlagSet
 from genmon.job.job import Job
 from genmon.job.row import Answer
 from genmon.state import Event, GpuSample, ServerPhase, ServerState

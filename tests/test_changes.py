@@ -12,7 +12,7 @@ from genmon.commands import CancelChange, Restart
 from genmon.engine.engine import Engine
 from genmon.engine.hosts import ChatRequest
 from genmon.errors import Refused
-from genmon.fleet.flags import FlagSet
+from genmon.fleet.flags.flagset import FlagSet
 from genmon.job.job import Job
 from genmon.job.row import Answer
 from genmon.job.verify import verify

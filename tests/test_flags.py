@@ -13,18 +13,13 @@ import pytest
 
 from genmon.config.load import load
 from genmon.config.schema import FlagValue, JobConfig, ModelConfig, MtpConfig, RunConfig, ServersConfig
-from genmon.fleet.flags import (
-    FlagProblem,
-    argv,
-    cap_requested,
-    compose,
-    mtp_flags,
-    mtp_off,
-    mtp_on,
-    problems,
-    run_flags,
-    version_numbers,
-)
+from genmon.errors import Refused
+from genmon.fleet.flags.compose import cap_requested, compose, run_flags
+from genmon.fleet.flags.edit import edit, forbidden
+from genmon.fleet.flags.flagset import argv, diff, version_numbers, words
+from genmon.fleet.flags.known import table
+from genmon.fleet.flags.problems import FlagProblem, problems
+from genmon.fleet.flags.speculation import mtp_flags, mtp_off, mtp_on
 from genmon.fleet.interpreter import Interpreter, known_flags, probe
 from genmon.sim.arguments import parse
 
@@ -116,9 +111,9 @@ def test_what_a_version_makes_of_flags(
     version: str, flags: dict[str, FlagValue], mtp: bool, fatal: str, warning: str
 ) -> None:
     found = problems({**QWEN, **flags, **(MTP if mtp else {})}, version)
-    for words, level in ((fatal, True), (warning, False)):
-        if words:
-            assert words in told(found, fatal=level)
+    for sentence, level in ((fatal, True), (warning, False)):
+        if sentence:
+            assert sentence in told(found, fatal=level)
         else:
             assert told(found, fatal=level) == ""
 
@@ -138,7 +133,8 @@ def test_rules_for_hybrid_models_are_not_said_of_others(tmp_path: Path) -> None:
     """A false FAIL would keep a run that works from starting."""
     (tmp_path / "config.json").write_text('{"architectures": ["Qwen3ForCausalLM"], "x": 1}')
     dense = {"model-path": str(tmp_path), "max-running-requests": 16, **MTP}
-    assert problems(dense, "0.5.11") == []
+    assert [each.fatal for each in problems(dense, "0.5.11")] == [False]
+    assert "needs an MTP head" in told(problems(dense, "0.5.11"), fatal=False)
     unknown = problems({**dense, "model-path": "someone/model"}, "0.5.11")
     assert told(unknown, fatal=True) == ""
     assert "if the model is a hybrid one: on SGLang 0.5.11 MTP does not start" in told(unknown, fatal=False)
@@ -342,3 +338,72 @@ def test_flags_read_are_those_of_the_real_parser() -> None:
         [python, "-c", question], capture_output=True, env=env, text=True, check=True, timeout=200
     )
     assert set(known_flags(probe(python)) or ()) == set(json.loads(answered.stdout.splitlines()[-1])) - {"help"}
+
+
+def model(folder: Path, architecture: str, **more: int) -> dict[str, FlagValue]:
+    """Flags of a model whose config.json names this architecture."""
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps({"architectures": [architecture], **more}))
+    return {"model-path": str(folder), "max-running-requests": 16}
+
+
+def test_mtp_goes_on_as_the_model_family_takes_it(tmp_path: Path) -> None:
+    deepseek = mtp_on(model(tmp_path / "d", "DeepseekV3ForCausalLM", num_nextn_predict_layers=1), "0.5.11")
+    assert "disable-radix-cache" not in deepseek
+    assert deepseek["speculative-algorithm"] == "NEXTN"
+    for architecture in ("Qwen3_5ForConditionalGeneration", "Qwen3NextForCausalLM"):
+        assert mtp_on(model(tmp_path / "q", architecture), "0.5.11")["disable-radix-cache"] is True
+    for flags in (
+        model(tmp_path / "l", "LlamaForCausalLM"),
+        model(tmp_path / "n", "DeepseekV3ForCausalLM", num_nextn_predict_layers=0),
+    ):
+        with pytest.raises(Refused, match="no MTP head"):
+            mtp_on(flags, "0.5.11")
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        ({"speculative-algorithm": "EAGLE3"}, "EAGLE3 needs a draft model"),
+        ({"speculative-algorithm": "DFLASH"}, "DFLASH needs a draft model"),
+        ({"speculative-algorithm": "EAGLE3", "speculative-draft-model-path": "d"}, None),
+        ({"speculative-algorithm": "NGRAM"}, "corrupt the output of hybrid models"),
+        ({"speculative-algorithm": "NEXTN", "speculative-num-steps": 3}, "all three numbers or none"),
+    ],
+)
+def test_each_speculation_algorithm_needs_what_it_needs(flags: dict[str, FlagValue], sentence: str | None) -> None:
+    fatal = told(problems({**QWEN, **NO_RADIX, **flags}, "0.5.23"), fatal=True)
+    assert (sentence in fatal) if sentence else not fatal
+
+
+def test_mtp_on_starts_on_every_simulated_version_and_off_gives_the_same_arm() -> None:
+    """The comparison is fair: turned off again, the radix cache stays as it was with MTP."""
+    for version in ("0.5.11", "0.5.23"):
+        on = mtp_on(QWEN, version)
+        parse(list(argv({**on, "port": 1})), version)
+        assert mtp_off(on) == {**QWEN, **({"disable-radix-cache": True} if version == "0.5.11" else {})}
+
+
+def test_an_edit_changes_mtp_first_then_takes_out_then_puts_in() -> None:
+    flags = edit(
+        {**QWEN, **NO_RADIX},
+        mtp=True,
+        unset=("--max-running-requests",),
+        set={"speculative-num-steps": "5"},
+        version="0.5.11",
+    )
+    assert flags["speculative-num-steps"] == 5
+    assert "max-running-requests" not in flags
+    assert diff({"a": 16, "c": True}, {"a": 64, "b": "x"}) == "−c, a 16→64, +b x"
+    assert words({"api-key": "hush", "off": False, "on": True}) == ("api-key ***", "on")
+
+
+def test_what_would_not_start_is_said_before_anything_is_stopped() -> None:
+    known = table("0.5.11")
+    assert known is not None
+    assert (
+        forbidden({**QWEN, "speculativ-algorithm": "x"}, "0.5.11", known)
+        == "SGLang 0.5.11 has no flag --speculativ-algorithm"
+    )
+    assert forbidden({**QWEN, **NO_RADIX}, "0.5.11", known) is None
+    assert "does not start with the radix cache" in str(forbidden({**QWEN, **MTP}, "0.5.11", known))

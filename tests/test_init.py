@@ -12,7 +12,8 @@ from genmon.config.load import load
 from genmon.config.schema import RunConfig
 from genmon.config.starter import starter
 from genmon.errors import ConfigError
-from genmon.fleet.flags import problems, run_flags
+from genmon.fleet.flags.compose import run_flags
+from genmon.fleet.flags.problems import problems
 from genmon.gpu.source import GpuInfo
 
 GIB = 1 << 30

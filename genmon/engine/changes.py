@@ -17,8 +17,7 @@ from genmon.engine.slices import Slices
 from genmon.engine.trial import Trial
 from genmon.engine.wishes import Fleet, Wish
 from genmon.errors import GenmonError, Refused
-from genmon.fleet.edits import diff
-from genmon.fleet.flags import FlagSet
+from genmon.fleet.flags.flagset import FlagSet, diff
 from genmon.state import FlagChange, ServerState
 
 ChangeCommand = Restart | CancelChange | Promote | Revert

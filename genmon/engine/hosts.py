@@ -12,7 +12,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from genmon.config.schema import FlagValue
-from genmon.fleet.flags import FlagSet
+from genmon.fleet.flags.flagset import FlagSet
 from genmon.job.row import Answer, Json, Message
 from genmon.state import Event, GpuSample, ServerState
 

@@ -19,7 +19,9 @@ from genmon.engine.client import CompletionClient
 from genmon.engine.hosts import ChatRequest, HostInfo, HostReport
 from genmon.errors import ServerGone, StartError
 from genmon.fleet.external import ExternalServer
-from genmon.fleet.flags import FlagSet, argv, cap_requested, run_flags
+from genmon.fleet.flags.compose import cap_requested, run_flags
+from genmon.fleet.flags.flagset import FlagSet, argv
+from genmon.fleet.flags.known import table
 from genmon.fleet.groups import Groups
 from genmon.fleet.interpreter import known_flags, probe
 from genmon.fleet.server import Server, ServerSpec
@@ -172,14 +174,14 @@ class LocalHost:
         config, simulation = self._config, self._config.simulation
         if simulation is not None:
             command = (sys.executable, "-m", "genmon.sim.server")
-            self._sglang = simulation.version
+            self._sglang, self._known_flags = simulation.version, table(simulation.version)
         else:
             interpreter = await asyncio.to_thread(probe, config.servers.python)
             if interpreter.sglang is None:
                 raise StartError(f"{interpreter.trouble}.")
             command = (interpreter.path, "-m", "sglang.launch_server")
             self._sglang = interpreter.sglang
-            self._known_flags = await asyncio.to_thread(known_flags, interpreter)
+            self._known_flags = await asyncio.to_thread(known_flags, interpreter) or table(interpreter.sglang)
         self._flags = run_flags(config)
         used_b = {sample.uuid: sample.memory_used_b for sample in self._gpus.latest()}
         specs = []

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from genmon.config.schema import RunConfig
 from genmon.engine.dispatch import Dispatcher
 from genmon.engine.hosts import Host
-from genmon.fleet.flags import FlagSet
+from genmon.fleet.flags.flagset import FlagSet
 from genmon.state import ServerPhase, ServerState
 
 _LOOK_S = 0.2

@@ -10,8 +10,8 @@ from genmon.commands import Restart
 from genmon.config.schema import MtpConfig
 from genmon.engine.hosts import HostInfo
 from genmon.errors import Refused
-from genmon.fleet.edits import diff, edit, forbidden, words
-from genmon.fleet.flags import FlagSet
+from genmon.fleet.flags.edit import edit, forbidden
+from genmon.fleet.flags.flagset import FlagSet, diff, words
 from genmon.state import ServerFlags, ServerPhase, ServerState
 
 

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from msgspec import Struct
 
-from genmon.sim.known_flags import known_flags
+from genmon.fleet.flags.known import ignored_flags
 
 MAMBA_SLOTS = 80
 """State slots of the simulated GPU. With extra_buffer (5 a request) 16 requests fit, as on the 96 GB reference box."""
@@ -84,7 +84,7 @@ def parse(argv: list[str], version: str) -> Arguments:
     strategies = ["auto", "no_buffer", "extra_buffer", *(["extra_buffer_lazy"] if new else [])]
     flag = "--mamba-radix-cache-strategy" if new else "--mamba-scheduler-strategy"
     parser.add_argument(flag, dest="strategy", choices=strategies, default="auto")
-    known = known_flags(new=new)
+    known = ignored_flags(new=new)
     for name in sorted(known.switches):
         parser.add_argument(f"--{name}", action="store_true")
     for name in sorted(known.values):

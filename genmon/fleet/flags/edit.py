@@ -1,13 +1,15 @@
-"""Flags of a running server changed: MTP on or off, flags set and unset, and the difference in words."""
+"""Flags of a running server changed: MTP on or off, flags unset and set, and why the result would not start."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from genmon.config.rules import OWNED, PARALLEL
 from genmon.config.schema import FlagValue, MtpConfig
 from genmon.errors import Refused
-from genmon.fleet.flags import FlagSet, mtp_off, mtp_on, problems
+from genmon.fleet.flags.flagset import FlagSet
+from genmon.fleet.flags.problems import problems
+from genmon.fleet.flags.speculation import mtp_off, mtp_on
 
 _SPECULATION = "speculative-"
 
@@ -45,34 +47,6 @@ def forbidden(flags: FlagSet, version: str | None, known: frozenset[str] | None)
             return f"SGLang {version} has no flag --{name}"
     fatal = [each.sentence for each in problems(flags, version) if each.fatal] if version else []
     return fatal[0] if fatal else None
-
-
-def words(flags: FlagSet) -> tuple[str, ...]:
-    """Flags for a screen, one element a flag with its value; secrets are masked."""
-    return tuple(_words(flags))
-
-
-def diff(before: FlagSet, after: FlagSet) -> str:
-    """What changed, in words: max-running-requests 16→64, +speculative-algorithm NEXTN, −disable-radix-cache."""
-    parts = [f"−{name}" for name in before if name not in after]
-    for name, value in after.items():
-        if name not in before:
-            parts.append("+" + " ".join(_words({name: value})))
-        elif str(before[name]) != str(value):
-            parts.append(f"{name} {_text(name, before[name])}→{_text(name, value)}")
-    return ", ".join(parts)
-
-
-def _words(flags: FlagSet) -> Iterator[str]:
-    for name, value in flags.items():
-        if value is not False:
-            yield name if value is True else f"{name} {_text(name, value)}"
-
-
-def _text(name: str, value: FlagValue) -> str:
-    if name.endswith(("api-key", "password")):
-        return "***"
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _name(flag: str) -> str:

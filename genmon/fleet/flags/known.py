@@ -1,12 +1,14 @@
-"""The names of SGLang's launch flags in 0.5.11 and 0.5.23, those that the simulated server accepts and ignores.
+"""The names of SGLang's launch flags in 0.5.11 and 0.5.23, for when no installed SGLang can be read.
 
-Source: the fields of `/server_info` of both versions, and the usage text of 0.5.11. The flags that the simulation
-acts on are in `arguments.py`.
+Source: the fields of `/server_info` of both versions, and the usage text of 0.5.11. The simulated server acts on a few
+of them and ignores the others.
 """
 
 from __future__ import annotations
 
 from msgspec import Struct
+
+from genmon.fleet.flags.strategies import STRATEGY_NEW, STRATEGY_OLD
 
 
 class KnownFlags(Struct, frozen=True):
@@ -183,7 +185,24 @@ _ALIASES = """
 """
 
 
-def known_flags(*, new: bool) -> KnownFlags:
-    """What 0.5.23 (`new`) or 0.5.11 accepts."""
+_ACTED_ON = """
+    model-path model served-model-name port context-length reasoning-parser api-key mem-fraction-static
+    max-running-requests enable-metrics disable-radix-cache uvicorn-access-log-exclude-prefixes
+    speculative-algorithm speculative-num-steps speculative-eagle-topk speculative-num-draft-tokens
+"""
+_TABLES = {"0.5.11": (False, STRATEGY_OLD), "0.5.23": (True, STRATEGY_NEW)}
+
+
+def table(version: str) -> frozenset[str] | None:
+    """All launch flags of a version; None for one that has no table."""
+    if version not in _TABLES:
+        return None
+    new, strategy = _TABLES[version]
+    ignored = ignored_flags(new=new)
+    return ignored.switches | ignored.values | frozenset(_ACTED_ON.split()) | {strategy}
+
+
+def ignored_flags(*, new: bool) -> KnownFlags:
+    """What 0.5.23 (`new`) or 0.5.11 accepts, and the simulated server does not act on."""
     switches, values = (_SWITCHES_NEW, _VALUES_NEW) if new else (_SWITCHES_OLD, _VALUES_OLD)
     return KnownFlags(frozenset(f"{_SWITCHES} {switches}".split()), frozenset(f"{_VALUES} {values} {_ALIASES}".split()))
