@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from genmon.config.schema import FlagValue, RunConfig
 from genmon.errors import ConfigError
-from genmon.fleet.flags import mtp_off, mtp_on, run_flags
+from genmon.fleet.flags.compose import run_flags
+from genmon.fleet.flags.speculation import mtp_off, mtp_on
 
 _GENMONS_OWN = ("model-path", "served-model-name", "enable-metrics", "uvicorn-access-log-exclude-prefixes")
 
