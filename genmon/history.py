@@ -16,6 +16,9 @@ from genmon.state import GpuSample, ServerState, State
 _SECONDS_KEPT = 300
 _MINUTES_KEPT = 720
 _MARKS_KEPT = 50
+_APART_S = 0.5
+"""States come oftener than once a second while a server starts: those in between are left out."""
+_PORTS = frozenset({"port", "nccl-port"})
 
 
 class Point(Struct, frozen=True, array_like=True):
@@ -89,7 +92,11 @@ class History:
 
     def _add(self, server: ServerState, gpu: GpuSample | None, at: float) -> None:
         past = self._servers.setdefault(server.name, _Server(Track(server=server.name)))
-        if past.seconds and at <= past.seconds[-1].at:
+        if past.launches is not None and server.launches > past.launches:
+            past.marks.append(Mark(at, flags_changed(past.argv or (), server.argv) or "restarted"))
+        if past.launches is None or server.launches >= past.launches:
+            past.argv, past.launches = server.argv or past.argv, server.launches
+        if past.seconds and at < past.seconds[-1].at + _APART_S:
             return
         point = Point(
             at=round(at, 1),
@@ -103,9 +110,6 @@ class History:
             past.minutes.append(_mean(past.minute))
             past.minute = []
         past.minute.append(point)
-        if past.launches is not None and server.launches > past.launches:
-            past.marks.append(Mark(at, _flags_changed(past.argv or (), server.argv)))
-        past.argv, past.launches = server.argv or past.argv, server.launches
 
 
 def _mean(points: list[Point]) -> Point:
@@ -122,10 +126,26 @@ def _mean(points: list[Point]) -> Point:
     )
 
 
-def _flags_changed(before: tuple[str, ...], after: tuple[str, ...]) -> str:
-    """The flags that came and went, in words."""
-    came = [word for word in after if word not in before]
-    went = [word for word in before if word not in after]
-    if not came and not went:
-        return "restarted"
-    return " ".join([*(f"+{word.lstrip('-')}" for word in came), *(f"−{word.lstrip('-')}" for word in went)])
+def flags_changed(before: tuple[str, ...], after: tuple[str, ...]) -> str:
+    """What changed between two launches' arguments: max-running-requests 16→64, +speculative-algorithm NEXTN."""
+    was, now = _flags(before), _flags(after)
+    parts = [f"−{flag}" for flag in was if flag not in now]
+    for flag, value in now.items():
+        if flag not in was:
+            parts.append(f"+{flag} {value}".rstrip())
+        elif was[flag] != value:
+            parts.append(f"{flag} {was[flag]}→{value}")
+    return ", ".join(parts)
+
+
+def _flags(argv: tuple[str, ...]) -> dict[str, str]:
+    """Flags with their values, in one string each; without the ports, which are found anew at each launch."""
+    flags: dict[str, str] = {}
+    flag = None
+    for word in argv:
+        if word.startswith("--"):
+            flag, _, value = word[2:].partition("=")
+            flags[flag] = value
+        elif flag is not None:
+            flags[flag] = f"{flags[flag]} {word}".lstrip()
+    return {flag: value for flag, value in flags.items() if flag not in _PORTS}

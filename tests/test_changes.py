@@ -7,16 +7,18 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from genmon.commands import CancelChange, Restart
 from genmon.engine.engine import Engine
 from genmon.engine.hosts import ChatRequest
+from genmon.engine.launches import Launches
 from genmon.errors import Refused
 from genmon.fleet.flags.flagset import FlagSet
 from genmon.job.job import Job
 from genmon.job.row import Answer
 from genmon.job.verify import verify
-from genmon.state import FlagChange, RunPhase, ServerPhase
+from genmon.state import FlagChange, RunPhase, ServerPhase, ServerState
 from tests.scripted import FLAGS, ScriptedHost, good, run_config, shard_ids, until, write_prompts
 
 ROWS = 400
@@ -179,3 +181,16 @@ def test_what_cannot_be_done_is_refused_with_the_reason(tmp_path: Path) -> None:
         assert box.engine.state.changes[0].what == "restart"
 
     on_box(tmp_path, script)
+
+
+def test_flags_changed_by_hand_do_not_outlive_the_engine_and_the_next_one_says_so(tmp_path: Path) -> None:
+    """An engine killed while flags are changed starts anew with the run file's."""
+    server = ServerState(host="here", name="s0", url="", phase=ServerPhase.READY, since=0.0, launches=2)
+    argv = ("python", "-m", "sglang.launch_server", "--a", "64", "--b", "--host", "127.0.0.1", "--port", "30000")
+    Launches(tmp_path).record(replace(server, argv=argv))
+    with (tmp_path / "launches.jsonl").open("a") as file:
+        file.write('{"launch": "s0#3", "ar')
+    sentence = Launches(tmp_path).changed_since(("s0", "s1"), ("--a", "16"))
+    assert sentence is not None
+    assert sentence.endswith("changed since their last launch: s0: −b, a 64→16")
+    assert Launches(tmp_path).changed_since(("s0",), ("--a", "64", "--b")) is None

@@ -56,9 +56,15 @@ def test_a_relaunch_leaves_a_mark_that_names_the_changed_flags() -> None:
     history.add(at(3.0, launches=3, argv=("--tp", "1", "--speculative-algorithm=NEXTN")))
     first, second = history.track("s0").marks
     assert first.at == 2.0
-    assert "speculative-algorithm" in first.text
-    assert "NEXTN" in first.text
+    assert first.text == "+speculative-algorithm NEXTN"
     assert second.text == "restarted"
+
+
+def test_a_mark_groups_a_flag_with_its_value_and_leaves_ports_out() -> None:
+    history = History()
+    history.add(at(1.0, launches=1, argv=("python", "--a", "16", "--b", "--port", "30000", "--c", "x", "y")))
+    history.add(at(2.0, launches=2, argv=("python", "--a", "64", "--port", "30001", "--c", "x", "z", "--d")))
+    assert history.track("s0").marks[0].text == "−b, a 16→64, c x y→x z, +d"
 
 
 def test_a_state_seen_twice_counts_once() -> None:

@@ -11,7 +11,6 @@ import contextlib
 import time
 from collections import deque
 
-import msgspec
 from msgspec import Struct
 
 from genmon import __version__
@@ -34,9 +33,12 @@ from genmon.engine.changes import Changes
 from genmon.engine.dispatch import Dispatcher
 from genmon.engine.feed import RowFeed
 from genmon.engine.hosts import Host, HostInfo, HostReport
+from genmon.engine.launches import Launches
 from genmon.engine.meter import Meter
 from genmon.engine.pace import Pace
 from genmon.errors import GenmonError, Refused
+from genmon.fleet.flags.flagset import argv
+from genmon.fleet.process import masked
 from genmon.job.answers import AnswerWindow
 from genmon.job.job import Job
 from genmon.job.row import Completion, Failure
@@ -78,7 +80,7 @@ class Engine:
         self._stopping: type[Drain] | type[Stop] | None = None
         self._report = HostReport(gpus=(), servers=())
         self._info: HostInfo | None = None
-        self._launched: dict[str, int] = {}
+        self._launches = Launches(job.directory)
         self.state = self._compose()
         """The latest picture; replaced as a whole, so any thread may read it."""
 
@@ -164,6 +166,8 @@ class Engine:
             return Outcome(RunPhase.FINISHED, "every row was already done", 0)
         self._info = await self._host.hello()
         self._changes.begin(self._info)
+        if sentence := self._launches.changed_since(self._info.servers, masked(argv(self._info.flags))):
+            self._say(sentence)
         loop = asyncio.get_running_loop()
 
         def durable(settled: list[Completion | Failure]) -> None:
@@ -255,22 +259,8 @@ class Engine:
         self._show()
 
     def _record_launch(self, server: ServerState) -> None:
-        """Keep each launch's flags, by the name that sidecar rows call it."""
-        if server.external or self._launched.get(server.name) == server.launches or not server.argv:
-            return
-        self._launched[server.name] = server.launches
-        line = msgspec.json.encode(
-            {
-                "launch": f"{server.name}#{server.launches}",
-                "at": time.time(),
-                "argv": server.argv,
-                "gpu_uuid": server.gpu_uuid,
-                "simulated": server.simulated,
-            }
-        )
         try:
-            with (self._job.directory / "launches.jsonl").open("ab") as file:
-                file.write(line + b"\n")
+            self._launches.record(server)
         except OSError as error:
             self._say(f"launches.jsonl could not be written: {error}")
 
