@@ -11,6 +11,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from genmon.commands import Restart, SetConcurrency
+
 
 class RunPhase(StrEnum):
     """What the run as a whole is doing."""
@@ -90,6 +92,11 @@ class GpuSample(Struct, frozen=True, kw_only=True):
     memory_used_b: int | None = None
     memory_total_b: int | None = None
     reasons: tuple[str, ...] = ()
+    sm_clock_max_mhz: int | None = None
+    slowed_s: dict[str, float] = {}
+    """Seconds that each clock-event reason has held the clocks down, counting up from an arbitrary start."""
+    lost: bool = False
+    """The driver says that this GPU has fallen off the bus or must be reset."""
     trouble: str | None = None
     """Why fields are missing, in words."""
     simulated: bool = False
@@ -117,6 +124,8 @@ class ServerState(Struct, frozen=True, kw_only=True):
     """Effective concurrency cap the server granted."""
     in_flight: int = 0
     """Rows this engine has sent and not got back."""
+    aim: int | None = None
+    """Rows in flight that the engine aims at now."""
     running: int | None = None
     queued: int | None = None
     tokens_per_s: float | None = None
@@ -126,6 +135,19 @@ class ServerState(Struct, frozen=True, kw_only=True):
     """Tokens per verify step, 1 to steps + 1; None when speculation is off."""
     kv_usage: float | None = None
     mamba_usage: float | None = None
+    prefill_tokens: int | None = None
+    """Prompt tokens computed by this launch."""
+    retracted_tokens: int | None = None
+    """Tokens of this launch's requests that were thrown out of a full KV cache, to be computed again."""
+    grammar_queued: int | None = None
+    cache_hit_rate: float | None = None
+    passes_graphed: int | None = None
+    passes_eager: int | None = None
+    """Decode passes of this launch that ran as a CUDA graph, and that did not."""
+    cuda_graph_max_batch: int | None = None
+    """The largest batch that has a CUDA graph; a larger one runs without."""
+    overlap: bool | None = None
+    """Whether the overlap scheduler is on, as the server says of itself."""
     launches: int = 0
     launched_at: float | None = None
     """When its process was last started, Unix seconds."""
@@ -164,10 +186,23 @@ class JobState(Struct, frozen=True, kw_only=True):
     eta_low_s: float | None = None
     eta_high_s: float | None = None
     classes: dict[AnswerClass, int] = {}
+    answers: dict[AnswerClass, int] = {}
+    """Every answer that came in this run, also of rows that were tried again."""
+    disk_free_b: int | None = None
+    """Room left where the job directory is."""
     shards: tuple[ShardState, ...] = ()
     energy_j: float | None = None
     """Energy of the job's GPUs since the run began, from their energy counters."""
     joules_per_token: float | None = None
+
+
+class Evidence(Struct, frozen=True, array_like=True):
+    """One figure that a tell rests on, as it is shown: power, 400 of 600 W."""
+
+    name: str
+    value: str
+    usual: str | None = None
+    """What is normal here, with its source: 480 to 560 W (prior)."""
 
 
 class Tell(Struct, frozen=True, kw_only=True):
@@ -178,7 +213,24 @@ class Tell(Struct, frozen=True, kw_only=True):
     sentence: str
     since: float
     server: str | None = None
+    """The server it is about, when it is one."""
     mend: str | None = None
+    servers: tuple[str, ...] = ()
+    """All servers it is about; none for the run as a whole."""
+    evidence: tuple[Evidence, ...] = ()
+    wrong_if: str | None = None
+    """What would prove it wrong."""
+    prescription: Restart | SetConcurrency | None = None
+    """The command that applies `mend`, ready to be given."""
+    followed: str | None = None
+    """What following it did, in figures; the tell itself is then over."""
+
+
+class NotChecked(Struct, frozen=True):
+    """A rule that cannot be judged, and why."""
+
+    rule: str
+    reason: str
 
 
 class Event(Struct, frozen=True):
@@ -268,6 +320,8 @@ class State(Struct, frozen=True, kw_only=True):
     servers: tuple[ServerState, ...] = ()
     gpus: tuple[GpuSample, ...] = ()
     tells: tuple[Tell, ...] = ()
+    """What is wrong, the first cause first."""
+    not_checked: tuple[NotChecked, ...] = ()
     changes: tuple[FlagChange, ...] = ()
     """Flag changes under way and the last few that ended, oldest first."""
     concurrency: int | None = None

@@ -118,6 +118,23 @@ class LimitsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Seconds that a drain waits for rows in flight before it gives them back to the queue."""
 
 
+class TellsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to look for beside genmon's own rules, and whom to call."""
+
+    rules: str | None = None
+    """A file of rules of your own; `genmon tells` shows the table and says how to write one."""
+    deadline: str | None = None
+    """When the run should be done, as 2026-12-24T18:00 (local time) or with an offset."""
+    notify: Literal["look", "warn", "alarm"] = "alarm"
+    """The least level that rings, notifies and posts."""
+    bell: bool = False
+    """Ring the bell of the terminals that look."""
+    desktop: bool = False
+    """Call notify-send on this machine."""
+    webhook: str | None = None
+    """A URL that gets each tell as a JSON POST when it comes up."""
+
+
 class SimulationConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A simulated box instead of real GPUs and servers. All it touches says SIMULATED."""
 
@@ -152,6 +169,7 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     sampling: SamplingConfig = SamplingConfig()
     workers: WorkersConfig = WorkersConfig()
     limits: LimitsConfig = LimitsConfig()
+    tells: TellsConfig = TellsConfig()
     simulation: SimulationConfig | None = None
 
     @property

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 import time
-from collections import deque
+from collections import Counter, deque
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -31,6 +33,7 @@ from genmon.commands import (
 from genmon.config.schema import RunConfig
 from genmon.engine.changes import Changes
 from genmon.engine.dispatch import Dispatcher
+from genmon.engine.facts import run_facts
 from genmon.engine.feed import RowFeed
 from genmon.engine.hosts import Host, HostInfo, HostReport
 from genmon.engine.launches import Launches
@@ -43,8 +46,11 @@ from genmon.job.answers import AnswerWindow
 from genmon.job.job import Job
 from genmon.job.row import Completion, Failure
 from genmon.state import AnswerClass, Event, JobState, RunPhase, ServerPhase, ServerState, State, Tell, TellLevel
+from genmon.tells.table import rules
+from genmon.tells.watch import Watch
 
 _POLL_S = 1.0
+_DISK_EVERY_S = 10.0
 _EVENTS_KEPT = 200
 _ENDED = frozenset({RunPhase.FINISHED, RunPhase.STOPPED, RunPhase.FAILED})
 
@@ -73,6 +79,9 @@ class Engine:
         self._tokens_at_start = job.tokens
         self._holds: dict[str, str] = {}
         self._tells: dict[str, Tell] = {}
+        self._watch = Watch(rules(Path(config.tells.rules) if config.tells.rules else None), run_facts(config))
+        self._answers: Counter[AnswerClass] = Counter()
+        self._disk_free_b: int | None = None
         self._events: deque[Event] = deque(maxlen=_EVENTS_KEPT)
         self._phase = RunPhase.STARTING
         self._reason: str | None = None
@@ -153,7 +162,7 @@ class Engine:
                 self._dispatcher.hear(self._report.servers)
                 return f"Concurrency: {concurrency if concurrency is not None else 'found for each server'}."
             case Dismiss(tell):
-                if self._tells.pop(tell, None) is None:
+                if self._tells.pop(tell, None) is None and not self._watch.dismiss(tell):
                     raise Refused("This tell is gone already.")
                 return "Dismissed."
             case Restart() | CancelChange() | Promote() | Revert():
@@ -177,6 +186,7 @@ class Engine:
 
         self._job.on_durable = durable
         polling = asyncio.create_task(self._poll_for_ever())
+        measuring = asyncio.create_task(self._measure_disk())
         launching = asyncio.create_task(self._launch(self._info.servers))
         sending = asyncio.create_task(self._dispatcher.run())
         ending = asyncio.create_task(self._end.wait())
@@ -191,9 +201,9 @@ class Engine:
                     return Outcome(RunPhase.FINISHED, "every row is done", 0)
                 return await self._wind_down()
         finally:
-            for task in (launching, sending, ending, polling):
+            for task in (measuring, launching, sending, ending, polling):
                 task.cancel()
-            await asyncio.wait([launching, sending, ending, polling])
+            await asyncio.wait([measuring, launching, sending, ending, polling])
 
     async def _wind_down(self) -> Outcome:
         """Drain, unless it was to stop at once or is told so meanwhile."""
@@ -219,6 +229,13 @@ class Engine:
             if number:
                 await asyncio.sleep(self._config.servers.stagger_s)
             await self._host.start(server)
+
+    async def _measure_disk(self) -> None:
+        """In a thread: a network disk may let it wait."""
+        while True:
+            with contextlib.suppress(OSError):
+                self._disk_free_b = (await asyncio.to_thread(shutil.disk_usage, self._job.directory)).free
+            await asyncio.sleep(_DISK_EVERY_S)
 
     async def _poll_for_ever(self) -> Outcome:
         while True:
@@ -256,6 +273,7 @@ class Engine:
         for sentence in self._dispatcher.hear(report.servers):
             self._say(sentence)
         self._changes.hear(report, now)
+        self._watch.see(self._compose())
         self._show()
 
     def _record_launch(self, server: ServerState) -> None:
@@ -269,6 +287,7 @@ class Engine:
             self._pace.add(len(settled), time.time())
 
     def _judge(self, answer_class: AnswerClass) -> None:
+        self._answers[answer_class] += 1
         self._window.add(answer_class)
         if self._window.tripped and "answers" not in self._holds:
             share = f"{self._window.share:.0%} of the last answers are empty, unclosed thoughts or loops"
@@ -308,6 +327,7 @@ class Engine:
 
     def _compose(self) -> State:
         now = time.time()
+        lanes = self._dispatcher.lanes
         reason = next(iter(self._holds.values()), self._reason) if self._phase not in _ENDED else self._reason
         return State(
             run=self._config.name,
@@ -316,9 +336,13 @@ class Engine:
             started_at=self._started_at,
             reason=reason,
             job=self._compose_job(now),
-            servers=self._changes.shown(self._report.servers),
+            servers=tuple(
+                msgspec.structs.replace(server, aim=lane.limit) if (lane := lanes.get(server.name)) else server
+                for server in self._changes.shown(self._report.servers)
+            ),
             gpus=self._report.gpus,
-            tells=tuple(self._tells.values()),
+            tells=(*self._tells.values(), *self._watch.tells),
+            not_checked=self._watch.not_checked,
             changes=self._changes.public(),
             events=tuple(self._events),
             concurrency=self._dispatcher.concurrency,
@@ -347,6 +371,8 @@ class Engine:
             eta_low_s=eta[1] if eta else None,
             eta_high_s=eta[2] if eta else None,
             classes=dict(job.classes),
+            answers=dict(self._answers),
+            disk_free_b=self._disk_free_b,
             shards=job.shards(),
             energy_j=self._meter.energy_j,
             joules_per_token=self._meter.joules_per_token,

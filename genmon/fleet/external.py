@@ -84,6 +84,8 @@ class ExternalServer:
             mtp=info.mtp,
             cap=info.cap,
             cap_requested=info.cap_requested,
+            overlap=info.overlap,
+            cuda_graph_max_batch=info.cuda_graph_max_batch,
             simulated=info.simulated,
         )
         self._change(ServerPhase.READY)

@@ -34,6 +34,9 @@ class ServerInfo(Struct, frozen=True, kw_only=True):
     cap: int | None = None
     """Effective concurrency cap of one data-parallel rank, times the ranks."""
     cap_requested: int | None = None
+    overlap: bool | None = None
+    """Whether the overlap scheduler is on, after what SGLang settled by itself."""
+    cuda_graph_max_batch: int | None = None
     simulated: bool = False
 
 
@@ -122,12 +125,15 @@ class SglangHttp:
             for state in (states if isinstance(states, list) else [])
             if isinstance(state, dict)
         ]
-        version = info.get("version")
+        version, no_overlap = info.get("version"), info.get("disable_overlap_schedule")
+        largest = _whole(info.get("cuda_graph_max_bs_decode")) or _whole(info.get("cuda_graph_max_bs"))
         return ServerInfo(
             version=version if isinstance(version, str) else None,
             mtp=info["speculative_algorithm"] is not None if "speculative_algorithm" in info else None,
             cap=sum(cap or 0 for cap in caps) or await self._cap_from_loads(),
             cap_requested=_whole(info.get("max_running_requests")),
+            overlap=not no_overlap if isinstance(no_overlap, bool) else None,
+            cuda_graph_max_batch=largest,
             simulated=info.get("simulated") is True,
         )
 

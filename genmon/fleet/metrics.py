@@ -26,6 +26,23 @@ class Metrics(Struct, kw_only=True):
     full_token_usage: float | None = None
     token_usage: float | None = None
     mamba_usage: float | None = None
+    retracted_now: float | None = None
+    """Requests thrown out just now; its being there tells that the counts begin at 0."""
+    retracted_input: float | None = None
+    retracted_output: float | None = None
+    """Tokens of requests thrown out of a full KV cache since the server started."""
+    grammar_queued: float | None = None
+    cache_hit_rate: float | None = None
+    passes_graphed: float | None = None
+    passes_eager: float | None = None
+    """Decode passes as a CUDA graph and without. The gauge is_cuda_graph says 0 after any prefill: it is not read."""
+
+    @property
+    def retracted_tokens(self) -> float | None:
+        """All of them; the page has no counts before the first."""
+        if self.retracted_now is None and self.retracted_input is None and self.retracted_output is None:
+            return None
+        return (self.retracted_input or 0.0) + (self.retracted_output or 0.0)
 
     @property
     def kv_usage(self) -> float | None:
@@ -44,11 +61,20 @@ _WANTED: dict[str, tuple[str, Callable[[list[float]], float]]] = {
     "sglang:full_token_usage": ("full_token_usage", max),
     "sglang:token_usage": ("token_usage", max),
     "sglang:mamba_usage": ("mamba_usage", max),
+    "sglang:num_retracted_reqs": ("retracted_now", sum),
+    "sglang:num_retracted_input_tokens_total": ("retracted_input", sum),
+    "sglang:num_retracted_output_tokens_total": ("retracted_output", sum),
+    "sglang:num_grammar_queue_reqs": ("grammar_queued", sum),
+    "sglang:cache_hit_rate": ("cache_hit_rate", _mean),
     'mode="decode"': ("decode_tokens", sum),
     'mode="prefill_compute"': ("prefill_tokens", sum),
+    'mode="decode_cuda_graph"': ("passes_graphed", sum),
+    'mode="decode_none"': ("passes_eager", sum),
 }
-_TOKENS = "sglang:realtime_tokens_total"
-_MODES = ('mode="decode"', 'mode="prefill_compute"')
+_BY_MODE: dict[str, tuple[str, ...]] = {
+    "sglang:realtime_tokens_total": ('mode="decode"', 'mode="prefill_compute"'),
+    "sglang:cuda_graph_passes_total": ('mode="decode_cuda_graph"', 'mode="decode_none"'),
+}
 
 
 def parse(page: str) -> Metrics:
@@ -60,8 +86,8 @@ def parse(page: str) -> Metrics:
         name, brace, rest = line.partition("{")
         if not brace:
             name, _, rest = line.partition(" ")
-        if name == _TOKENS:
-            name = next((mode for mode in _MODES if mode in rest), name)
+        if name in _BY_MODE:
+            name = next((mode for mode in _BY_MODE[name] if mode in rest), name)
         if name not in _WANTED:
             continue
         try:

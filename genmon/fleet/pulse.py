@@ -59,6 +59,15 @@ class Pulse:
             acceptance_length=metrics.acceptance_length if speculating else None,
             kv_usage=metrics.kv_usage,
             mamba_usage=metrics.mamba_usage,
+            prefill_tokens=_whole(metrics.prefill_tokens),
+            retracted_tokens=_whole(metrics.retracted_tokens),
+            grammar_queued=_whole(metrics.grammar_queued),
+            cache_hit_rate=metrics.cache_hit_rate,
+            # The page has only the kinds that there were: the other is 0.
+            passes_graphed=_whole(
+                metrics.passes_graphed if metrics.passes_eager is None else metrics.passes_graphed or 0
+            ),
+            passes_eager=_whole(metrics.passes_eager if metrics.passes_graphed is None else metrics.passes_eager or 0),
             taken_at=time.time(),
         )
 

@@ -211,7 +211,13 @@ class Server:
             cap=None,
             mtp=None,
             version=None,
+            overlap=None,
+            cuda_graph_max_batch=None,
             decode_tokens=None,
+            prefill_tokens=None,
+            retracted_tokens=None,
+            passes_graphed=None,
+            passes_eager=None,
             taken_at=None,
         )
         self._change(ServerPhase.STARTING, note)
@@ -249,6 +255,8 @@ class Server:
             mtp=before.mtp if info.mtp is None else info.mtp,
             cap=info.cap or before.cap,
             cap_requested=before.cap_requested or info.cap_requested,
+            overlap=before.overlap if info.overlap is None else info.overlap,
+            cuda_graph_max_batch=info.cuda_graph_max_batch or before.cuda_graph_max_batch,
         )
 
     async def _clear(self, process: ServerProcess) -> None:

@@ -39,9 +39,15 @@ _POWER_AVERAGE_MW = 185
 _POWER_INSTANT_MW = 186
 _POWER_LIMIT_MW = 190
 """The limit enforced now, the least of all limiters."""
-_FIELDS = (_POWER_INSTANT_MW, _POWER_AVERAGE_MW, _POWER_LIMIT_MW, _ENERGY_MJ)
+_SLOWED_NS = {74: "power cap", 269: "thermal slow-down", 270: "hardware thermal slow-down", 271: "power brake"}
+"""Nanoseconds (nvml.h) that each reason has held the clocks down, by field: better than a bit that flickers."""
+_FIELDS = (_POWER_INSTANT_MW, _POWER_AVERAGE_MW, _POWER_LIMIT_MW, _ENERGY_MJ, *_SLOWED_NS)
 _UNSIGNED: dict[int, str] = {1: "uiVal", 2: "ulVal", 3: "ullVal"}
 """Member of nvmlValue_t by nvmlValueType_t, for the types that these fields have."""
+_LOST = (15, 16)
+"""NVML_ERROR_GPU_IS_LOST, NVML_ERROR_RESET_REQUIRED."""
+_UNKNOWN, _UNKNOWN_IS_LOST = 999, 3
+"""NVML_ERROR_UNKNOWN: so many in a row are a lost GPU."""
 _ABSENT = (3, 13)
 """NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_FUNCTION_NOT_FOUND: this GPU or this driver never has it. No trouble."""
 T = TypeVar("T")
@@ -66,6 +72,8 @@ class Nvml:
             StartError: there is no driver, no permission, or the driver and its library do not fit.
         """
         self._nvml = module
+        self._unknowns: dict[str, int] = {}
+        """By UUID: readings in a row that ended with an unknown error."""
         try:
             module.nvmlInit()
         except module.NVMLError as error:
@@ -108,6 +116,7 @@ class Nvml:
                 uuid=info.uuid,
                 name=info.name,
                 taken_at=time.time(),
+                lost=self._lost(info, reading),
                 trouble=reading.trouble,
             )
         fields = reading.fields(handle)
@@ -133,12 +142,15 @@ class Nvml:
             power_limit_w=_milli(limit_mw),
             power_default_limit_w=info.power_default_limit_w,
             energy_j=_milli(energy_mj),
+            sm_clock_max_mhz=reading.ask("clock", nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_SM),
+            slowed_s={name: fields[field] / 1e9 for field, name in _SLOWED_NS.items() if field in fields},
             sm_clock_mhz=reading.ask("clock", nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
             temperature_c=reading.ask("temperature", nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
             utilization=None if use is None else use.gpu / 100,
             memory_used_b=None if memory is None else memory.used,
             memory_total_b=info.memory_total_b,
             reasons=reading.reasons(handle),
+            lost=self._lost(info, reading),
             trouble=reading.trouble,
         )
 
@@ -156,6 +168,11 @@ class Nvml:
         found = None if handle is None else reading.ask("processes", nvml.nvmlDeviceGetComputeRunningProcesses, handle)
         return None if found is None else tuple(int(each.pid) for each in found)
 
+    def _lost(self, info: GpuInfo, reading: _Reading) -> bool:
+        unknowns = self._unknowns.get(info.uuid, 0) + 1 if _UNKNOWN in reading.codes else 0
+        self._unknowns[info.uuid] = unknowns
+        return not reading.codes.isdisjoint(_LOST) or unknowns >= _UNKNOWN_IS_LOST
+
     def close(self) -> None:
         """Let go of the driver."""
         _Reading(self._nvml).ask("end", self._nvml.nvmlShutdown)
@@ -167,6 +184,8 @@ class _Reading:
     def __init__(self, nvml: ModuleType) -> None:
         self._nvml = nvml
         self._missing: dict[str, list[str]] = {}
+        self.codes: set[int] = set()
+        """Errors that the driver answered with."""
 
     @property
     def trouble(self) -> str | None:
@@ -201,6 +220,8 @@ class _Reading:
         return tuple(_REASONS.get(1 << place, f"reason {1 << place:#x}") for place in range(64) if left >> place & 1)
 
     def _note(self, name: str, code: int | None, words: str) -> None:
+        if code is not None:
+            self.codes.add(code)
         if name and code not in _ABSENT:
             self._missing.setdefault(words, []).append(name)
 

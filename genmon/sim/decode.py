@@ -272,6 +272,11 @@ class Scheduler:
         self._logged_steps, self._logged_tokens, self._logged_at = self._steps, self.decoded, now
 
     @property
+    def passes(self) -> int:
+        """Decode passes since the start."""
+        return int(self._steps)
+
+    @property
     def accept_rate(self) -> float:
         """Share of the draft tokens accepted in the last 40 steps."""
         return max(0.0, self.gauges.acceptance_length - 1) / self.arguments.steps

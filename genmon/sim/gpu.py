@@ -23,6 +23,7 @@ _REFRESH_S = 0.1
 _AVERAGE_OVER = 10
 """Samples of 100 ms in NVML's one-second average."""
 _HOST = "simulated"
+_SLOWED_BY = ("power cap", "thermal slow-down", "hardware thermal slow-down", "power brake")
 
 
 _STALE_S = 3.0
@@ -66,6 +67,7 @@ class SimulatedGpus:
         )
         self._instants: list[deque[float]] = [deque(maxlen=_AVERAGE_OVER) for _ in self._infos]
         self._energy_j = [0.0 for _ in self._infos]
+        self._slowed_s = [dict.fromkeys(_SLOWED_BY, 0.0) for _ in self._infos]
         self._samples: tuple[GpuSample, ...] = ()
         self._ended = threading.Event()
 
@@ -115,6 +117,8 @@ class SimulatedGpus:
         window = self._instants[info.index]
         window.append(instant_w)
         self._energy_j[info.index] += instant_w * elapsed_s
+        if "power cap" in _reasons(load, instant_w):
+            self._slowed_s[info.index]["power cap"] += elapsed_s
         # A hung kernel keeps the GPU at 100 % while it draws no more than an idle one.
         busy = load is not None and (load.running > 0 or load.hung)
         return GpuSample(
@@ -129,6 +133,8 @@ class SimulatedGpus:
             power_default_limit_w=physics.POWER_LIMIT_W,
             energy_j=self._energy_j[info.index],
             sm_clock_mhz=physics.SM_CLOCK_MHZ if load else physics.SM_CLOCK_IDLE_MHZ,
+            sm_clock_max_mhz=physics.SM_CLOCK_MHZ,
+            slowed_s=dict(self._slowed_s[info.index]),
             temperature_c=round(30 + 35 * instant_w / physics.POWER_LIMIT_W),
             utilization=1.0 if busy else 0.0,
             memory_used_b=_memory_b(load),

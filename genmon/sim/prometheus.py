@@ -31,6 +31,7 @@ def page(scheduler: Scheduler, version: str) -> str:
         ("num_running_reqs", gauges.running),
         ("num_queue_reqs", gauges.queued),
         ("gen_throughput", gauges.gen_throughput),
+        ("num_grammar_queue_reqs", 0.0),
         ("cache_hit_rate", 0.0),
         ("token_usage", round(max(gauges.kv_usage, gauges.mamba_usage), 2)),
         ("full_token_usage", gauges.kv_usage),
@@ -46,6 +47,9 @@ def page(scheduler: Scheduler, version: str) -> str:
     for mode, value in (("prefill_compute", scheduler.prefilled), ("decode", scheduler.decoded)):
         labels = f'engine_type="unified",mode="{mode}",{model},{ranks}'
         lines.append(f"sglang:realtime_tokens_total{{{labels}}} {_number(value)}")
+    lines += _head("cuda_graph_passes_total", "counter")
+    labels = f'engine_type="unified",mode="decode_cuda_graph",{model},{ranks}'
+    lines.append(f"sglang:cuda_graph_passes_total{{{labels}}} {_number(scheduler.passes)}")
     for name, field in (
         ("prompt_tokens_total", "prompt_tokens"),
         ("generation_tokens_total", "tokens"),

@@ -1,0 +1,163 @@
+"""The recent past of one server or of the run: two minutes by seconds, an hour and a half by spans of 30 s."""
+
+from __future__ import annotations
+
+from collections import deque
+from statistics import median
+
+from genmon.tells.inputs import Reading
+from genmon.tells.signature import Value
+
+_SECONDS_KEPT = 130.0
+_SPAN_S = 30.0
+_SPANS_KEPT = 180
+_JOULES_OVER_S = 15.0
+_ROWS_OVER_S = 600.0
+COUNTERS = frozenset(
+    {
+        "decoded",
+        "prefilled",
+        "retracted",
+        "passes_graphed",
+        "passes_eager",
+        "energy_j",
+        "power_capped_s",
+        "thermal_s",
+        "hw_slowed_s",
+        "rows_done",
+        "tokens",
+    }
+)
+"""Inputs that count up: a step back is a new start from 0, never a loss. A rate of any other input is its change."""
+
+
+class Past:
+    """Readings, oldest first."""
+
+    def __init__(self) -> None:
+        self._seconds: deque[tuple[float, Reading]] = deque()
+        self._spans: deque[tuple[float, Reading]] = deque(maxlen=_SPANS_KEPT)
+        self._span_from: float | None = None
+        self._raw: Reading = {}
+        self._counted: dict[str, float] = {}
+        self._medians: dict[tuple[str, float], Value] = {}
+
+    def add(self, at: float, reading: Reading) -> None:
+        """Take in a reading; one that is not newer than the last is left out."""
+        if self._seconds and at <= self._seconds[-1][0]:
+            return
+        reading = self._monotone(reading)
+        self._seconds.append((at, reading))
+        self._medians.clear()
+        if "energy_j" in reading:
+            reading["joules_per_token"] = self._ratio("energy_j", "decoded", _JOULES_OVER_S)
+        if "rows_done" in reading:
+            reading["tokens_per_row"] = self._ratio("tokens", "rows_done", _ROWS_OVER_S)
+        if self._span_from is None:
+            self._span_from = at
+        elif at - self._span_from >= _SPAN_S:
+            self._close_span(at)
+        while at - self._seconds[0][0] > _SECONDS_KEPT:
+            self._seconds.popleft()
+
+    def forget_seconds(self) -> None:
+        """What was true of the last launch is not of this one; the spans stay, to compare with."""
+        self._seconds.clear()
+        self._medians.clear()
+        self._span_from = None
+
+    def latest(self, name: str) -> Value:
+        """The newest value."""
+        return self._seconds[-1][1].get(name) if self._seconds else None
+
+    def median(self, name: str, over_s: float) -> Value:
+        """The median over the last seconds of this launch, by spans beyond two minutes; None before half has passed."""
+        key = (name, over_s)
+        if key not in self._medians:
+            self._medians[key] = self._median(name, over_s)
+        return self._medians[key]
+
+    def rate(self, name: str, over_s: float) -> Value:
+        """What it gained a second, over at least half of the time asked for."""
+        if not self._seconds:
+            return None
+        at, newest = self._seconds[-1]
+        last = newest.get(name)
+        if last is None:
+            return None
+        since = at - over_s
+        launch = newest.get("launches")
+        readings = self._seconds if over_s <= _SECONDS_KEPT else [*self._spans, *self._seconds]
+        for first_at, reading in readings:
+            if first_at < since - 1e-6 or reading.get("launches") != launch:
+                continue
+            first = reading.get(name)
+            if first is not None:
+                return (last - first) / (at - first_at) if at - first_at >= over_s / 2 else None
+        return None
+
+    def spans(self, name: str, since: float, until: float) -> list[float]:
+        """The spans' medians that lie within a time."""
+        return [
+            float(value)
+            for at, reading in self._spans
+            if since <= at - _SPAN_S and at <= until and (value := reading.get(name)) is not None
+        ]
+
+    def _median(self, name: str, over_s: float) -> Value:
+        if not self._seconds:
+            return None
+        at, newest = self._seconds[-1]
+        if isinstance(newest.get(name), bool):
+            over_s = min(over_s, _SECONDS_KEPT)
+        values: list[float] = []
+        if over_s > _SECONDS_KEPT:
+            launch = newest.get("launches")
+            values = [
+                value
+                for when, reading in self._spans
+                if at - over_s <= when
+                and reading.get("launches") == launch
+                and (value := reading.get(name)) is not None
+            ]
+            return median(values) if len(values) * 2 * _SPAN_S >= over_s else None
+        first_at = at
+        for when, reading in reversed(self._seconds):
+            if at - when > over_s:
+                break
+            first_at = when
+            value = reading.get(name)
+            if value is not None:
+                values.append(value)
+        if not values or (at - first_at) * 2 < over_s:
+            return None
+        return median(values)
+
+    def _monotone(self, reading: Reading) -> Reading:
+        """Counters as sums that never fall, whatever was restarted meanwhile."""
+        for name in COUNTERS & reading.keys():
+            value = reading[name]
+            if value is None:
+                continue
+            before = self._raw.get(name)
+            gained = value if before is None or value < before else value - before
+            total = self._counted.get(name, 0.0) + (0.0 if before is None else gained)
+            self._raw[name], self._counted[name], reading[name] = value, total, total
+        return reading
+
+    def _ratio(self, above: str, below: str, over_s: float) -> Value:
+        gained, by = self.rate(above, over_s), self.rate(below, over_s)
+        return gained / by if gained is not None and by else None
+
+    def _close_span(self, at: float) -> None:
+        since = self._span_from or at
+        within = [reading for when, reading in self._seconds if when > since]
+        closed: Reading = {}
+        for name, value in self._seconds[-1][1].items():
+            if name in COUNTERS:
+                closed[name] = value
+            elif not isinstance(value, bool):
+                known = [each for reading in within if (each := reading.get(name)) is not None]
+                closed[name] = median(known) if known else None
+        self._spans.append((at, closed))
+        self._span_from = at
