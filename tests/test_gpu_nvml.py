@@ -48,6 +48,8 @@ class FakeDriver(ModuleType):
             185: (OK, UNSIGNED_INT, 649_000),
             190: (OK, UNSIGNED_INT, 600_000),
             83: (OK, UNSIGNED_LONG_LONG, 5_000_000_000_000),
+            74: (OK, UNSIGNED_LONG_LONG, 12_500_000_000),
+            269: (OK, UNSIGNED_LONG_LONG, 0),
         }
         self.reasons = 0x4
         for name, answer in self._answers().items():
@@ -68,6 +70,7 @@ class FakeDriver(ModuleType):
             "nvmlDeviceGetPowerUsage": lambda handle: 650_000,
             "nvmlDeviceGetTotalEnergyConsumption": lambda handle: 1_234_500,
             "nvmlDeviceGetClockInfo": lambda handle, kind: 1980,
+            "nvmlDeviceGetMaxClockInfo": lambda handle, kind: 1980,
             "nvmlDeviceGetTemperature": lambda handle, kind: 62,
             "nvmlDeviceGetUtilizationRates": lambda handle: SimpleNamespace(gpu=97, memory=88),
             "nvmlDeviceGetCurrentClocksEventReasons": lambda handle: self.reasons,
@@ -112,6 +115,7 @@ def test_infos(driver: FakeDriver) -> None:
             memory_total_b=140 * GIB,
             power_limit_w=600.0,
             power_default_limit_w=700.0,
+            sm_clock_max_mhz=1980,
         )
         for index in (0, 1)
     )
@@ -125,6 +129,10 @@ def test_a_sample_with_its_units(driver: FakeDriver) -> None:
     assert (sample.sm_clock_mhz, sample.temperature_c, sample.utilization) == (1980, 62, 0.97)
     assert (sample.memory_used_b, sample.memory_total_b) == (51 * GIB, 140 * GIB)
     assert (sample.reasons, sample.trouble, sample.simulated) == (("power cap",), None, False)
+    assert sample.slowed_s == {"power cap": 12.5, "thermal slow-down": 0.0}, (
+        "nanoseconds; what is not told is not there"
+    )
+    assert not sample.lost
 
 
 def test_power_and_energy_come_in_one_call(driver: FakeDriver) -> None:
@@ -172,6 +180,7 @@ def test_a_lost_gpu_has_no_values_and_says_that_it_is_lost(driver: FakeDriver) -
     driver.fails["nvmlDeviceGetHandleByUUID"] = LOST
     sample = nvml.sample("here", info)
     assert sample.trouble == "GPU: GPU is lost"
+    assert sample.lost
     assert (sample.power_w, sample.memory_used_b, sample.reasons) == (None, None, ())
     assert (sample.uuid, sample.name) == ("GPU-0", "NVIDIA H200")
     assert nvml.memory_used_b("GPU-0") is None
@@ -185,6 +194,15 @@ def test_lost_while_it_is_read(driver: FakeDriver) -> None:
     sample = sampled(driver)
     assert sample.power_w is None
     assert sample.trouble == "power, clock: GPU is lost"
+
+
+def test_an_unknown_error_three_times_in_a_row_is_a_lost_gpu(driver: FakeDriver) -> None:
+    nvml = Nvml(driver)
+    info = nvml.infos()[0]
+    driver.fails["nvmlDeviceGetHandleByUUID"] = UNKNOWN
+    assert [nvml.sample("here", info).lost for _ in range(3)] == [False, False, True]
+    driver.fails.clear()
+    assert not nvml.sample("here", info).lost
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from collections import Counter, deque
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from genmon import __version__
 from genmon.commands import (
@@ -337,7 +338,7 @@ class Engine:
             reason=reason,
             job=self._compose_job(now),
             servers=tuple(
-                msgspec.structs.replace(server, aim=lane.limit) if (lane := lanes.get(server.name)) else server
+                replace(server, aim=lane.limit) if (lane := lanes.get(server.name)) else server
                 for server in self._changes.shown(self._report.servers)
             ),
             gpus=self._report.gpus,

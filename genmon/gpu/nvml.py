@@ -101,6 +101,7 @@ class Nvml:
                     memory_total_b=None if memory is None else memory.total,
                     power_limit_w=_milli(enforced),
                     power_default_limit_w=_milli(default),
+                    sm_clock_max_mhz=reading.ask("clock", nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_SM),
                 )
             )
         return tuple(found)
@@ -142,7 +143,7 @@ class Nvml:
             power_limit_w=_milli(limit_mw),
             power_default_limit_w=info.power_default_limit_w,
             energy_j=_milli(energy_mj),
-            sm_clock_max_mhz=reading.ask("clock", nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_SM),
+            sm_clock_max_mhz=info.sm_clock_max_mhz,
             slowed_s={name: fields[field] / 1e9 for field, name in _SLOWED_NS.items() if field in fields},
             sm_clock_mhz=reading.ask("clock", nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
             temperature_c=reading.ask("temperature", nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),

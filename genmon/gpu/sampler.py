@@ -13,6 +13,8 @@ from genmon.state import GpuSample
 
 _PERIOD_S = 1.0
 _SILENT_AFTER_PERIODS = 5.0
+SLOWING = ("power cap", "thermal slow-down", "hardware thermal slow-down", "power brake")
+"""Clock-event reasons whose time is counted."""
 
 
 class Driver(Protocol):
@@ -101,6 +103,16 @@ class SampledGpus:
         return replace(sample, trouble=f"{silence}; {sample.trouble}" if sample.trouble else silence)
 
     def _run(self, info: GpuInfo) -> None:
+        slowed_s: dict[str, float] = {}
+        before: float | None = None
         while not self._ended.is_set():
-            self._samples[info.uuid] = self._driver.sample(self._host, info)
+            sample = self._driver.sample(self._host, info)
+            if not sample.slowed_s and not sample.trouble:
+                # A driver that does not count it: a reason seen now has held since the last look.
+                elapsed_s = 0.0 if before is None else sample.taken_at - before
+                for reason in SLOWING:
+                    slowed_s[reason] = slowed_s.get(reason, 0.0) + (elapsed_s if reason in sample.reasons else 0.0)
+                sample = replace(sample, slowed_s=dict(slowed_s))
+            before = sample.taken_at
+            self._samples[info.uuid] = sample
             self._ended.wait(self._period_s)

@@ -18,6 +18,7 @@ class GpuInfo(Struct, frozen=True, kw_only=True):
     memory_total_b: int | None = None
     power_limit_w: float | None = None
     power_default_limit_w: float | None = None
+    sm_clock_max_mhz: int | None = None
 
 
 class GpuSource(Protocol):

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from genmon.state import NotChecked, ServerPhase, ServerState, State, Tell
+from genmon.state import NotChecked, ServerPhase, ServerState, State, Tell, TellLevel
 from genmon.tells.inputs import SHARES, RunFacts, of_job, of_server
 from genmon.tells.normal import Chain, Normal, Priors
 from genmon.tells.subject import LastAnswers, Subject
@@ -19,6 +19,7 @@ from genmon.tells.words import tell
 FIRST_GRACE_S, GRACE_S = 10.0, 60.0
 """A server that has just become ready is warming up; after a restart caches and drafts take longer to settle."""
 _HOUR_S = 3600.0
+_ORDER = {TellLevel.ALARM: 0, TellLevel.WARN: 1, TellLevel.LOOK: 2}
 _JOB = ""
 """The run as a whole, where a server's name stands."""
 
@@ -48,7 +49,7 @@ class Watch:
         self._dismissed: dict[str, frozenset[str]] = {}
         self._missing: dict[str, dict[str, set[str]]] = {}
         self.tells: tuple[Tell, ...] = ()
-        """What is wrong now, the first cause first."""
+        """What is wrong now: the most urgent first, and of those the first cause first."""
         self.not_checked: tuple[NotChecked, ...] = ()
         """Rules that could not be judged on servers that serve, and why."""
 
@@ -177,7 +178,7 @@ class Watch:
             since = min(standing.up_since for standing in standings if standing.up_since is not None)
             subjects = [self._subjects[name] for name in names]
             tells.append(tell(row, subjects, since, prior=any(standing.prior for standing in standings)))
-        self.tells = tuple(tells)
+        self.tells = tuple(sorted(tells, key=lambda each: _ORDER[each.level]))
         self.not_checked = tuple(
             NotChecked(row.id, _reason(row, self._missing[row.id])) for row in self._rows if self._missing[row.id]
         )

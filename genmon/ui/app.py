@@ -241,6 +241,14 @@ class GenmonApp(App[Leaving]):
         if shown:
             self.run_worker(self._do(Dismiss(shown[0].id)))
 
+    def action_mend(self) -> None:
+        """Give the first prescription there is."""
+        state = self._link.state
+        shown = tells.ordered(self._picture(state)) if state is not None else []
+        prescribed = [tell.prescription for tell in shown if tell.prescription is not None]
+        if prescribed:
+            self._ask_and_do(prescribed[0])
+
     def action_promote(self) -> None:
         """Give a canary's flags to the others."""
         self._decide(lambda change: Promote(change), canary=True)

@@ -31,6 +31,13 @@ KEYS = (
         hint="MTP",
     ),
     Key(
+        id="mend",
+        keys="g",
+        shown="g",
+        action="mend",
+        help="give what the first tell that has a command prescribes; shows the flag diff and asks",
+    ),
+    Key(
         id="detail",
         keys="enter",
         shown="enter",

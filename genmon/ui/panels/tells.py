@@ -17,8 +17,8 @@ _SHOWN_S = 600.0
 
 
 def ordered(picture: Picture) -> list[Tell]:
-    """Tells, the most urgent first, then the oldest."""
-    return sorted(picture.state.tells, key=lambda tell: (_ORDER[tell.level], tell.since))
+    """Tells, the most urgent first, then as the engine orders them: the cause before what it brings about."""
+    return sorted(picture.state.tells, key=lambda tell: _ORDER[tell.level])
 
 
 def changes(picture: Picture) -> list[FlagChange]:
