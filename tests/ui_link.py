@@ -72,11 +72,10 @@ class ScriptedLink:
         if self.refusal:
             raise Refused(self.refusal)
         if isinstance(command, Restart):
-            after = ("--tp 1", "--speculative-algorithm NEXTN")
-            plans = tuple(
-                ServerPlan(server=name, before=("--tp 1", "--old 1"), after=after, in_flight=7)
-                for name in command.servers
-            )
+            mtp = ("speculative-algorithm NEXTN", "speculative-num-steps 3")
+            before = ("max-running-requests 128", *(mtp if command.mtp is False else ()))
+            after = ("max-running-requests 128", *(() if command.mtp is False else mtp))
+            plans = tuple(ServerPlan(server=name, before=before, after=after, in_flight=7) for name in command.servers)
             return Plan(sentence=f"Restart {', '.join(command.servers)}.", servers=plans)
         return Plan(sentence="This is what would happen.")
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rich.console import Console
+from rich.segment import Segment
+from rich.style import Style
 from rich.text import Text
 from textual import events
 from textual.geometry import Region, Size
@@ -63,5 +65,7 @@ class Canvas(Widget):
 
 def _strip(line: Text, width: int, console: Console) -> Strip:
     """A line of exactly `width` cells."""
-    segments = [segment for segment in line.render(console) if segment.text != "\n"]
+    # Without spans Rich leaves the style of the whole to whoever prints it.
+    style = line.style if isinstance(line.style, Style) else Style.parse(line.style)
+    segments = list(line.render(console)) if line.spans else [Segment(line.plain, style)]
     return Strip(segments).adjust_cell_length(width)

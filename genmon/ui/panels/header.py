@@ -12,7 +12,7 @@ from genmon.ui.picture import ALARM, BOLD, DIM, OK, PLAIN, SIMULATED, WARN, Pict
 _PHASES = {
     RunPhase.STARTING: ("◔", "~", WARN),
     RunPhase.RUNNING: ("▶", ">", OK),
-    RunPhase.PAUSED: ("⏸", "=", ALARM),
+    RunPhase.PAUSED: ("‖", "=", ALARM),
     RunPhase.DRAINING: ("◕", "v", WARN),
     RunPhase.FINISHED: ("✔", "+", OK),
     RunPhase.STOPPED: ("■", "#", WARN),

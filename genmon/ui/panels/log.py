@@ -20,7 +20,8 @@ def lines(picture: Picture, width: int, height: int) -> list[Text]:
     events = picture.state.events[-room:] if room else ()
     body = []
     for event in events:
-        line = Text(f" {time.strftime('%H:%M:%S', time.localtime(event.at))} ", DIM, no_wrap=True)
+        line = Text(no_wrap=True)
+        line.append(f" {time.strftime('%H:%M:%S', time.localtime(event.at))} ", DIM)
         body.append(line.append(fit(event.text, width - 10, picture.glyphs)))
     return [rule("events", width, picture.glyphs), *(body or [Text(" none yet", DIM)])][: room + 1]
 

@@ -62,11 +62,12 @@ def _tell(picture: Picture, tell: Tell, width: int) -> list[Text]:
     sentences = wrap(tell.sentence, max(20, width - len(head) - 1)) or [""]
     found = []
     for number, words in enumerate(sentences):
-        line = Text(head if number == 0 else " " * len(head), style, no_wrap=True)
+        line = Text(no_wrap=True)
+        line.append(head if number == 0 else " " * len(head), style)
         found.append(line.append(words))
     if len(found[-1].plain) + len(tail) + len(age) > width:
-        found.append(Text(" " * (len(head) - 2), style, no_wrap=True))
-    found[-1].append(fit(tail, max(0, width - len(found[-1].plain) - len(age)), picture.glyphs), BOLD)
+        found.append(Text(" " * (len(head) - 2), no_wrap=True))
+    found[-1].append(fit(tail, max(0, width - len(found[-1].plain) - len(age)), picture.glyphs), style + BOLD)
     found[-1].append(age, DIM)
     return found
 

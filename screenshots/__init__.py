@@ -1,0 +1,1 @@
+"""Pictures of the dashboard, and how they are made."""
