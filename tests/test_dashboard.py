@@ -97,6 +97,12 @@ def test_a_run_seen_toggled_left_hung_up_found_again_and_stopped(tmp_path: Path)
     assert second.end() == 0
     assert engine.is_running()
 
+    gone = Terminal(tmp_path, "attach", job)
+    gone.wait_for("MTP on 3")
+    os.close(gone.master)  # the terminal is closed, and no SIGHUP comes: this one has no controlling terminal
+    gone.process.wait(timeout=20)
+    assert engine.is_running()
+
     third = Terminal(tmp_path, "attach")
     third.wait_for("4/4 ready")
     third.press("q")

@@ -65,7 +65,21 @@ class Canvas(Widget):
 
 def _strip(line: Text, width: int, console: Console) -> Strip:
     """A line of exactly `width` cells."""
-    # Without spans Rich leaves the style of the whole to whoever prints it.
-    style = line.style if isinstance(line.style, Style) else Style.parse(line.style)
-    segments = list(line.render(console)) if line.spans else [Segment(line.plain, style)]
-    return Strip(segments).adjust_cell_length(width)
+    return Strip(_segments(line, console)).adjust_cell_length(width)
+
+
+def _segments(line: Text, console: Console) -> list[Segment]:
+    """A line's pieces. Ours are appended one after the other, which needs none of Rich's work on overlaps."""
+    plain = line.plain
+    base = line.style if isinstance(line.style, Style) else Style.parse(line.style)
+    found, at = [], 0
+    for start, end, style in line.spans:
+        if start < at or not isinstance(style, Style):
+            return list(line.render(console))
+        if start > at:
+            found.append(Segment(plain[at:start], base))
+        found.append(Segment(plain[start:end], base + style))
+        at = end
+    if at < len(plain):
+        found.append(Segment(plain[at:], base))
+    return found

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from genmon.ui.glyphs import Glyphs
 
-_DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
-"""Braille dot bits by row and column (Unicode block 2800)."""
+_LEFT, _RIGHT = (0x00, 0x40, 0x44, 0x46, 0x47), (0x00, 0x80, 0xA0, 0xB0, 0xB8)
+"""Bits of 0 to 4 braille dots from the bottom, in a cell's left and right column (Unicode block 2800)."""
+_CELLS = [[chr(0x2800 + left + right) if left + right else " " for right in _RIGHT] for left in _LEFT]
 
 
 def bar(value: float | None, scale: float | None, width: int, glyphs: Glyphs, ticks: Sequence[float] = ()) -> str:
@@ -92,7 +93,7 @@ def _level(value: float | None, top: float, down: int) -> int:
     """Dots from the bottom: none for the unknown, at least one for what is known."""
     if value is None:
         return 0
-    return min(down, max(1, round(value / top * down))) if top > 0 else 1
+    return min(down, max(1, int(value / top * down + 0.5))) if top > 0 else 1
 
 
 def _braille(levels: list[int], height: int) -> list[str]:
@@ -100,14 +101,8 @@ def _braille(levels: list[int], height: int) -> list[str]:
     lines = []
     for row in range(height):
         floor = (height - 1 - row) * 4
-        cells = []
-        for left in range(0, len(levels), 2):
-            bits = 0
-            for side, level in enumerate(levels[left : left + 2]):
-                for dot in range(min(4, max(0, level - floor))):
-                    bits |= _DOTS[3 - dot][side]
-            cells.append(chr(0x2800 + bits) if bits else " ")
-        lines.append("".join(cells))
+        dots = [0 if level <= floor else min(4, level - floor) for level in levels]
+        lines.append("".join([_CELLS[left][right] for left, right in zip(dots[::2], dots[1::2], strict=True)]))
     return lines
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 from rich.style import Style
 from rich.text import Text
 
@@ -95,12 +97,16 @@ def _shards(picture: Picture, width: int) -> Text:
     done = sum(shard.phase is ShardPhase.DONE for shard in shards)
     words = f" {done:,}/{len(shards):,} shards"
     room = max(1, min(len(shards), width - len(words) - 2))
-    for cell in range(room):
-        mine = shards[
-            cell * len(shards) // room : max((cell + 1) * len(shards) // room, cell * len(shards) // room + 1)
-        ]
-        line.append(*_cell(picture, mine))
+    cells = (_cell(picture, _share(shards, cell, room)) for cell in range(room))
+    for style, alike in groupby(cells, key=lambda cell: cell[1]):
+        line.append("".join(sign for sign, _ in alike), style)
     return line.append(words, DIM)
+
+
+def _share(shards: tuple[ShardState, ...], cell: int, cells: int) -> tuple[ShardState, ...]:
+    """The shards that one cell of many stands for; never none."""
+    begin = cell * len(shards) // cells
+    return shards[begin : max((cell + 1) * len(shards) // cells, begin + 1)]
 
 
 def _cell(picture: Picture, shards: tuple[ShardState, ...]) -> tuple[str, Style]:
