@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from genmon import __version__
+from genmon.cli_ctl import ctl
 from genmon.cli_sweep import sweep
 from genmon.config.overrides import overrides_from, run_options
 from genmon.errors import ConfigError, GenmonError, StartError
@@ -194,7 +195,9 @@ def engine(directory: Path, retry_failed: bool) -> None:
 @click.argument("directory", required=False, type=click.Path(path_type=Path), metavar="[DIR]")
 def attach(directory: Path | None) -> None:
     """Open the dashboard of a run that goes on; without DIR, of the only one on this machine."""
-    _look(_running(directory))
+    from genmon.wire.address import the_one
+
+    _look(the_one(directory, "genmon attach"))
 
 
 @genmon.command()
@@ -226,6 +229,7 @@ def status(directory: Path | None, as_json: bool) -> None:
 
 
 genmon.add_command(sweep)
+genmon.add_command(ctl)
 
 
 def main() -> None:
@@ -265,20 +269,6 @@ def _config(run_file: Path | None, demo: bool, options: dict[str, object]) -> Ru
     if run_file is None:
         raise ConfigError("Name a run file (genmon --batch RUN.toml), or try genmon --demo --batch.")
     return load(run_file, overrides)
-
-
-def _running(directory: Path | None) -> Path:
-    from genmon.wire.address import running
-
-    if directory is not None:
-        return directory
-    found = running()
-    if len(found) == 1:
-        return Path(found[0].directory)
-    if not found:
-        raise StartError("No run of yours goes on here: start one with genmon RUN.toml.")
-    there = "\n".join(f"  genmon attach {address.directory}" for address in found)
-    raise StartError(f"{len(found)} runs go on here; name one:\n{there}")
 
 
 def _no_dashboard() -> str | None:

@@ -200,7 +200,7 @@ class Changes:
             outcome = f"cancelled: {', '.join(left)} not changed"
         else:
             outcome = "done"
-        self._say(f"{public.what} on {', '.join(public.servers)}: {outcome}")
+        self._say(f"{', '.join(public.servers)}: {public.what}: {outcome}")
         change.tell(stage="", ended_at=time.time(), outcome=outcome)
 
     def _take_back(self, change: _Change, state: ServerState) -> None:

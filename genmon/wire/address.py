@@ -76,6 +76,23 @@ def running() -> tuple[Address, ...]:
     return tuple(sorted(found, key=lambda address: -address.started_at))
 
 
+def the_one(directory: Path | None, command: str) -> Path:
+    """The job directory that is meant: the one named, or that of the only run on this machine.
+
+    Raises:
+        StartError: none is named, and not exactly one goes on; `command` is what to type.
+    """
+    if directory is not None:
+        return directory
+    found = running()
+    if len(found) == 1:
+        return Path(found[0].directory)
+    if not found:
+        raise StartError("No run of yours goes on here: start one with genmon RUN.toml.")
+    there = "\n".join(f"  {command} {address.directory}" for address in found)
+    raise StartError(f"{len(found)} runs go on here; name one:\n{there}")
+
+
 def listen(directory: Path) -> tuple[socket.socket, Path]:
     """A bound socket that only this user can connect to. The caller holds the job's lock, so an old one is dead.
 
