@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from genmon.commands import CancelChange, Restart
+from genmon.commands import CancelChange, Promote, Restart, Revert
 from genmon.engine.engine import Engine
 from genmon.engine.hosts import ChatRequest
 from genmon.engine.launches import Launches
@@ -21,7 +21,7 @@ from genmon.job.verify import verify
 from genmon.state import FlagChange, RunPhase, ServerPhase, ServerState
 from tests.scripted import FLAGS, ScriptedHost, good, run_config, shard_ids, until, write_prompts
 
-ROWS = 400
+ROWS = 300
 
 
 class Box:
@@ -30,7 +30,9 @@ class Box:
     def __init__(self, folder: Path, servers: int) -> None:
         write_prompts(folder, ROWS)
         self.config = run_config(folder)
-        self.slow_s = 0.01
+        self.slow_s = 0.1
+        self.hangs_on: str | None = None
+        """The server whose next answer takes a minute."""
         self.host = ScriptedHost(self._answer, servers=servers)
         self.engine = Engine(self.config, Job.open(self.config), self.host)
         self.most_away = 0
@@ -38,6 +40,9 @@ class Box:
         self.refuses: Callable[[str, FlagSet], str | None] = lambda server, flags: None
 
     async def _answer(self, server: str, request: ChatRequest) -> Answer:
+        if server == self.hangs_on:
+            self.hangs_on = None
+            await asyncio.sleep(60.0)
         await asyncio.sleep(self.slow_s)
         return good()
 
@@ -77,7 +82,6 @@ def on_box(folder: Path, script: Callable[[Box], Awaitable[None]], servers: int 
 
 def test_mtp_goes_on_one_server_after_the_other(tmp_path: Path) -> None:
     async def script(box: Box) -> None:
-        box.slow_s = 0.05
         command = Restart(servers=("s0", "s1", "s2"), mtp=True)
         await until(lambda: box.host.in_flight["s0"] == 4)
         plan = box.engine.plan(command)
@@ -153,6 +157,51 @@ def test_cancel_while_rows_are_waited_for_leaves_the_server_as_it_is(tmp_path: P
         change = await box.ended()
         assert change.outcome == "cancelled: s0, s1 not changed"
         assert len(box.host.starts) == 3
+
+    on_box(tmp_path, script)
+
+
+def test_a_row_that_keeps_a_server_from_restarting_is_generated_elsewhere(tmp_path: Path) -> None:
+    """Waiting pays only until the empty places have cost as much as the row would cost anew."""
+
+    async def script(box: Box) -> None:
+        for name in ("s0", "s1"):
+            box.host.change(name, tokens_per_s=1000.0)
+        box.hangs_on = "s0"
+        await until(lambda: box.hangs_on is None)
+        box.engine.command(Restart(servers=("s0",)))
+        async with asyncio.timeout(10):
+            while box.change().ended_at is None:
+                await box.engine._look()
+                await asyncio.sleep(0.01)
+        assert box.change().outcome == "done"
+
+    on_box(tmp_path, script, servers=2)
+
+
+def test_a_canary_is_promoted_to_the_others_and_taken_back(tmp_path: Path) -> None:
+    async def script(box: Box) -> None:
+        box.slow_s = 0.3
+        box.engine.command(Restart(servers=("s1",), mtp=True, canary=True))
+        assert (await box.ended()).canary
+        await until(lambda: box.change().verdict is not None)
+        verdict = box.change().verdict
+        assert verdict is not None
+        assert verdict.control == ("s0", "s2") or "No comparison" in verdict.sentence
+        assert [each.server for each in box.engine.plan(Promote(1)).servers] == ["s0", "s2"]
+        box.engine.command(Promote(1))
+        with pytest.raises(Refused, match="under way"):
+            box.engine.plan(Revert(2))
+        assert (await box.ended(2)).what == "MTP on for all"
+        assert all("speculative-algorithm" in flags for flags in box.host.flags.values())
+        with pytest.raises(Refused, match="No other server"):
+            box.engine.plan(Promote(1))
+        box.engine.command(Revert(2))
+        assert (await box.ended(3)).done == ("s0", "s2")
+        assert box.host.flags["s0"] == FLAGS
+        assert "speculative-algorithm" in box.host.flags["s1"]
+        with pytest.raises(Refused, match="flags of that change any more"):
+            box.engine.plan(Revert(2))
 
     on_box(tmp_path, script)
 

@@ -116,7 +116,7 @@ class Changes:
         rows = sum(flights.values())
         at_once = self._config.servers.max_down
         manner = "" if len(flights) == 1 else ", one after the other" if at_once == 1 else f", {at_once} at once"
-        waited = f"{'1 row' if rows == 1 else f'{rows} rows'} in flight finish first"
+        waited = f"{'1 row' if rows == 1 else f'{rows} rows'} in flight finish first, as far as waiting pays"
         return Plan(
             sentence=f"Restart {', '.join(flights)}{manner}: {wish.what}; {waited}, the job goes on.",
             servers=tuple(

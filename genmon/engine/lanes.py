@@ -69,6 +69,11 @@ class Lane:
             return 0
         return max(0, self.limit - len(self.flights))
 
+    @property
+    def invested_tokens(self) -> float:
+        """Tokens that the rows in flight have been given: what it would cost to generate them again."""
+        return sum(self.progress - flight.progress_at_start for flight in self.flights.values())
+
     def hear(self, state: ServerState) -> str | None:
         """Take in a new state of the server; a sentence when its concurrency was chosen."""
         now = time.monotonic()

@@ -124,20 +124,25 @@ class Rolling:
         return self.states[server].phase not in (ServerPhase.READY, ServerPhase.GIVEN_UP)
 
     async def _drain(self, server: str, order: Order) -> bool:
-        """Wait for its rows in flight, then give the rest back. False when called off: it goes on as it is."""
+        """Wait for its rows in flight as long as that pays, then give the rest back. False when called off.
+
+        Waiting costs what its empty places would have generated, giving back what the remaining rows have been given.
+        When the first has come up to the second the rest is given back: never more than twice the least possible.
+        """
+        lane = self._dispatcher.lanes[server]
         deadline = time.monotonic() + self._config.limits.drain_s
+        places, progress, idle_tokens = len(lane.flights), lane.progress, 0.0
         calling_off = asyncio.create_task(order.called_off.wait())
         try:
             while flights := self._dispatcher.flights(server):
                 rows = "1 row" if len(flights) == 1 else f"{len(flights)} rows"
                 order.note(f"{server}: waiting for {rows} in flight")
-                left_s = deadline - time.monotonic()
-                await asyncio.wait(
-                    {*flights, calling_off}, timeout=max(0.0, left_s), return_when=asyncio.FIRST_COMPLETED
-                )
+                await asyncio.wait({*flights, calling_off}, timeout=_LOOK_S, return_when=asyncio.FIRST_COMPLETED)
                 if order.called_off.is_set():
                     return False
-                if left_s <= 0:
+                idle_tokens += (places - len(lane.flights)) * (lane.progress - progress)
+                progress = lane.progress
+                if idle_tokens > lane.invested_tokens or time.monotonic() > deadline:
                     await self._dispatcher.abandon(server)
         finally:
             calling_off.cancel()
