@@ -1,6 +1,6 @@
 """What a rolling restart of one server costs, against the ideal: that server's share for the time it is away.
 
-    python -m benchmarks.rolling [--gpus 4] [--restarts 5] [--tokens 400] [--startup 5]
+    python -m benchmarks.rolling [--gpus 4] [--restarts 4] [--tokens 400] [--startup 5]
 
 The engine drives the simulated box at full load. Tokens are those of finished rows, so that what is given back and
 generated again counts as lost. A window goes from one moment of steady load over a restart to another; the same
@@ -36,10 +36,10 @@ from genmon.state import ServerPhase
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpus", type=int, default=4)
-    parser.add_argument("--restarts", type=int, default=5)
+    parser.add_argument("--restarts", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=400)
     parser.add_argument("--startup", type=float, default=5.0)
-    parser.add_argument("--window", type=float, default=45.0)
+    parser.add_argument("--window", type=float, default=120.0)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(_measure(arguments, Path(folder)))

@@ -125,6 +125,11 @@ def test_the_only_server_given_up_with_bad_flags_comes_back(tmp_path: Path) -> N
         box.refuses = refuse
         box.engine.command(Restart(servers=("s0",), set={"page-size": "64"}))
         assert (await box.ended()).rolled_back
+        box.engine.command(Restart(servers=("s0",), set={"max-running-requests": "3"}))
+        assert (await box.ended(2)).outcome == "done"
+        box.host.change("s0", phase=ServerPhase.GIVEN_UP, reason="CUDA error")
+        await until(lambda: box.change(2).rolled_back and box.host.states["s0"].phase is ServerPhase.READY)
+        assert box.host.flags["s0"] == FLAGS
 
     on_box(tmp_path, script, servers=1)
 

@@ -5,16 +5,23 @@ Needs GENMON_SGLANG_PYTHON, an interpreter made by tests/sglang_cpu/install.sh.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import psutil
 import pytest
+
+from genmon.commands import Drain, Restart
+from genmon.errors import Refused, StartError
+from genmon.state import FlagChange
+from genmon.wire.client import SocketLink
 
 HERE = Path(__file__).parent / "sglang_cpu"
 PYTHON = os.environ.get("GENMON_SGLANG_PYTHON")
@@ -141,4 +148,63 @@ def test_killed_and_started_again_it_goes_on(tmp_path: Path) -> None:
     deadline = time.monotonic() + 20
     while sglang_processes(tmp_path) and time.monotonic() < deadline:
         time.sleep(0.2)
+    assert sglang_processes(tmp_path) == []
+
+
+async def change_flags(folder: Path) -> list[FlagChange]:
+    """A flag changed on one server, then one that no SGLang has, then a value that it refuses: how each ended."""
+    async with asyncio.timeout(600), AsyncExitStack() as stack:
+        while True:
+            try:
+                link = await stack.enter_async_context(SocketLink(folder / "out"))
+                break
+            except StartError:
+                await asyncio.sleep(0.5)
+        while link.state is None or link.state.job.rows_done < 20:
+            await asyncio.sleep(0.2)
+        await link.do(Restart(servers=("s0",), set={"max-running-requests": "8"}))
+        first = await ended(link, 1)
+        assert {server.name: server.cap for server in link.state.servers} == {"s0": 8, "s1": 16}
+        with pytest.raises(Refused, match="has no flag --max-runing-requests"):
+            await link.plan(Restart(servers=("s0",), set={"max-runing-requests": "8"}))
+        with pytest.raises(Refused, match="has no --mamba-scheduler-strategy"):
+            await link.plan(Restart(servers=("s0",), set={"mamba-scheduler-strategy": "no_buffer"}))
+        await link.do(Restart(servers=("s0", "s1"), set={"max-running-requests": "many"}))
+        second = await ended(link, 2)
+        await link.do(Restart(servers=("s1",), set={"attention-backend": "no_such_backend"}))
+        third = await ended(link, 3)
+        await link.do(Drain())
+        return [first, second, third]
+
+
+async def ended(link: SocketLink, id: int) -> FlagChange:
+    while True:
+        link.arrived.clear()
+        await link.arrived.wait()
+        assert link.state is not None
+        for change in link.state.changes:
+            if change.id == id and change.ended_at is not None:
+                return change
+
+
+def test_flags_are_changed_while_it_runs_and_bad_ones_taken_back(tmp_path: Path) -> None:
+    run_file = write_run(tmp_path, 20_000)
+    engine = subprocess.Popen([sys.executable, "-m", "genmon", "--batch", str(run_file)], stdout=subprocess.DEVNULL)
+    try:
+        first, second, third = asyncio.run(change_flags(tmp_path))
+        assert (first.outcome, first.rolled_back) == ("done", False)
+        assert second.rolled_back and second.outcome is not None
+        assert "argument --max-running-requests: invalid" in second.outcome
+        assert "s1 not changed" in second.outcome
+        assert third.rolled_back and third.outcome is not None
+        assert "no_such_backend" in third.outcome
+        engine.wait(timeout=120)
+    finally:
+        engine.kill()
+        engine.wait()
+    report = json.loads(genmon("verify", "--json", tmp_path / "out").stdout)
+    assert report["done"] > 20
+    assert (report["doubled"], report["torn"], report["foreign"]) == (0, 0, 0)
+    launches = [json.loads(line)["launch"] for line in (tmp_path / "out" / "launches.jsonl").read_text().splitlines()]
+    assert sorted(launches) == ["s0#1", "s0#2", "s0#3", "s0#4", "s1#1", "s1#2", "s1#3"]
     assert sglang_processes(tmp_path) == []

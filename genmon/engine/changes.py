@@ -118,7 +118,8 @@ class Changes:
         manner = "" if len(flights) == 1 else ", one after the other" if at_once == 1 else f", {at_once} at once"
         waited = f"{'1 row' if rows == 1 else f'{rows} rows'} in flight finish first, as far as waiting pays"
         return Plan(
-            sentence=f"Restart {', '.join(flights)}{manner}: {wish.what}; {waited}, the job goes on.",
+            sentence=f"Restart {', '.join(flights)}{manner}: {wish.what}; {waited}, the job goes on."
+            + _unfair(wish, fleet),
             servers=tuple(
                 ServerPlan(server=each.server, before=each.before, after=each.after, in_flight=flights[each.server])
                 for each in fleet.differences(wish)
@@ -209,6 +210,7 @@ class Changes:
         outcome = f"{state.name} crashed with the new flags and has its old ones again: {reason}"
         self._say(f"{change.public.what}: {outcome}")
         self._leave_out(state.name)
+        self._rolling.in_hand.add(state.name)  # from now on, or the run would end for want of a server
         change.tell(rolled_back=True, outcome=outcome)
         task = asyncio.create_task(self._roll_back(change, state.name, reason))
         self._rolling_back.add(task)
@@ -272,3 +274,11 @@ class Changes:
         ended = [change for change in self._changes if change.public.ended_at is not None and not change.trial.open]
         for change in ended[: max(0, len(ended) - _KEPT)]:
             self._changes.remove(change)
+
+
+def _unfair(wish: Wish, fleet: Fleet) -> str:
+    """What a comparison would also be of: MTP takes the radix cache away where it would not start with it."""
+    off = "disable-radix-cache"
+    if any(flags.get(off) and not fleet.flags[server].get(off) for server, flags in wish.after.items()):
+        return " The radix cache goes off with it, so the verdict is on both."
+    return ""
