@@ -166,6 +166,24 @@ def test_cancel_while_rows_are_waited_for_leaves_the_server_as_it_is(tmp_path: P
     on_box(tmp_path, script)
 
 
+def test_no_server_is_taken_down_while_another_is_away_but_one_that_is_down_needs_no_turn(tmp_path: Path) -> None:
+    async def script(box: Box) -> None:
+        box.host.change("s2", phase=ServerPhase.BACKOFF, reason="CUDA error")
+        await box.engine._look()
+        box.engine.command(Restart(servers=("s0",)))
+        await until(lambda: box.change().stage == "s0: waiting until s2 serves again")
+        await asyncio.sleep(0.5)
+        assert box.host.states["s0"].phase is ServerPhase.READY
+        box.engine.command(CancelChange(1))
+        assert (await box.ended()).outcome == "cancelled: s0 not changed"
+        box.engine.command(Restart(servers=("s2",)))
+        assert (await box.ended(2)).outcome == "done"
+        box.engine.command(Restart(servers=("s0",)))
+        assert (await box.ended(3)).outcome == "done"
+
+    on_box(tmp_path, script)
+
+
 def test_a_row_that_keeps_a_server_from_restarting_is_generated_elsewhere(tmp_path: Path) -> None:
     """Waiting pays only until the empty places have cost as much as the row would cost anew."""
 
@@ -186,7 +204,7 @@ def test_a_row_that_keeps_a_server_from_restarting_is_generated_elsewhere(tmp_pa
 
 def test_a_canary_is_promoted_to_the_others_and_taken_back(tmp_path: Path) -> None:
     async def script(box: Box) -> None:
-        box.slow_s = 0.3
+        box.slow_s = 0.15
         box.engine.command(Restart(servers=("s1",), mtp=True, canary=True))
         assert (await box.ended()).canary
         await until(lambda: box.change().verdict is not None)
