@@ -81,7 +81,7 @@ def _findings(config: RunConfig, open_nvml: Callable[[], Nvml]) -> Iterator[Find
         yield _model(config)
         count, findings = _gpus(config, open_nvml)
         yield from findings
-        interpreter = probe(config.servers.python)
+        interpreter = probe(config.servers.python, config.servers.env)
         if interpreter.sglang is None:
             yield _fail("SGLang", interpreter.trouble or "not found")
         else:

@@ -268,6 +268,13 @@ def test_an_interpreter_tells_its_sglang_without_importing_it(tmp_path: Path) ->
     assert msgspec.json.encode(found)  # what is in it can be written to a log
 
 
+def test_sglang_is_found_where_the_run_files_pythonpath_has_it(tmp_path: Path) -> None:
+    """A server is launched with servers.env: the interpreter is asked with it too."""
+    install(tmp_path, "0.5.11", "")
+    assert probe(sys.executable).sglang != "0.5.11"
+    assert probe(sys.executable, {"PYTHONPATH": str(tmp_path / "site")}).sglang == "0.5.11"
+
+
 def test_a_link_is_not_followed_and_a_relative_path_made_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A virtual environment's python is a link: the interpreter behind it has none of its packages."""
     install(tmp_path, "0.5.11", "")

@@ -176,7 +176,7 @@ class LocalHost:
             command = (sys.executable, "-m", "genmon.sim.server")
             self._sglang, self._known_flags = simulation.version, table(simulation.version)
         else:
-            interpreter = await asyncio.to_thread(probe, config.servers.python)
+            interpreter = await asyncio.to_thread(probe, config.servers.python, config.servers.env)
             if interpreter.sglang is None:
                 raise StartError(f"{interpreter.trouble}.")
             command = (interpreter.path, "-m", "sglang.launch_server")

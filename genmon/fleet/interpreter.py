@@ -6,7 +6,7 @@ import ast
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -43,10 +43,11 @@ class _Reply(Struct):
     folder: str | None
 
 
-def probe(python: str, env: dict[str, str] | None = None) -> Interpreter:
+def probe(python: str, env: Mapping[str, str] | None = None) -> Interpreter:
     """Ask an interpreter for its SGLang; about 0.1 s. `python` is a path or a name on PATH.
 
-    Links are not followed: a virtual environment is known by the path that it is called by.
+    Links are not followed: a virtual environment is known by the path that it is called by. `env` is what the run
+    file adds to the environment: its PYTHONPATH may be what makes SGLang found.
     """
     found = shutil.which(os.path.expanduser(python))
     if found is None:
@@ -59,7 +60,7 @@ def probe(python: str, env: dict[str, str] | None = None) -> Interpreter:
             stdin=subprocess.DEVNULL,
             timeout=_TIMEOUT_S,
             check=True,
-            env=env,
+            env={**os.environ, **(env or {})},
             text=True,
         )
         reply = msgspec.json.decode(answered.stdout.splitlines()[-1], type=_Reply)
