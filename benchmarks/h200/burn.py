@@ -1,6 +1,6 @@
 """Another process on the GPU: bf16 matrix products of 8192 × 8192 for so many seconds. Prints TFLOP/s.
 
-    python burn.py SECONDS
+python burn.py SECONDS
 """
 
 from __future__ import annotations

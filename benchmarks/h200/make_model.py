@@ -170,7 +170,10 @@ def main() -> None:
         },
         "preprocessor_config": _IMAGES | {"image_processor_type": "Qwen2VLImageProcessorFast"},
         "video_preprocessor_config": _IMAGES
-        | {"size": {"longest_edge": 25_165_824, "shortest_edge": 4096}, "video_processor_type": "Qwen3VLVideoProcessor"},
+        | {
+            "size": {"longest_edge": 25_165_824, "shortest_edge": 4096},
+            "video_processor_type": "Qwen3VLVideoProcessor",
+        },
     }
     for name, content in files.items():
         (folder / f"{name}.json").write_text(json.dumps(content, indent=1))

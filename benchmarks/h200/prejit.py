@@ -1,6 +1,6 @@
 """Compile the JIT kernels that SGLang 0.5.11 uses for this model, side by side, before the first server needs them.
 
-    python prejit.py        (an interpreter with torch and SGLang, on the machine with the GPU)
+python prejit.py        (an interpreter with torch and SGLang, on the machine with the GPU)
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import cast
@@ -97,7 +98,7 @@ Row = tuple[float, GpuSample, dict[int, int]]
 def energy(rows: list[Row]) -> dict[str, object]:
     """Joules by the counter, and by the trapezoids under each of the two power readings."""
     sums = {"power_w": 0.0, "power_instant_w": 0.0}
-    for (at, sample, _), (next_at, following, _) in zip(rows, rows[1:], strict=False):
+    for (at, sample, _), (next_at, following, _) in pairwise(rows):
         for name in sums:
             first, second = getattr(sample, name), getattr(following, name)
             sums[name] += (first + second) / 2 * (next_at - at)
@@ -118,13 +119,11 @@ def reasons(rows: list[Row]) -> dict[str, object]:
         moved = rows[-1][2].get(number, 0) - rows[0][2].get(number, 0) if number in rows[0][2] else None
         found[name] = {"counter_moved": moved}
     for bit in sorted({bit for _, sample, _ in rows for bit in sample.reasons}):
-        seen_s = sum(
-            later - at for (at, sample, _), (later, _, _) in zip(rows, rows[1:], strict=False) if bit in sample.reasons
-        )
+        seen_s = sum(later - at for (at, sample, _), (later, _, _) in pairwise(rows) if bit in sample.reasons)
         found[f"bit {bit}, seconds"] = round(seen_s, 2)
     steps = [
         (at - rows[0][0], now[74] - before[74])
-        for (_, _, before), (at, _, now) in zip(rows, rows[1:], strict=False)
+        for (_, _, before), (at, _, now) in pairwise(rows)
         if 74 in now and 74 in before
     ]
     found["power cap, steps of the counter"] = [[round(at, 2), step] for at, step in steps if step][:40]

@@ -39,10 +39,10 @@ def say(*words: object) -> None:
 class Run:
     """`genmon --batch --json` as a child; its last state is read from what it writes."""
 
-    def __init__(self, out: Path, name: str, run_file: str, *options: str, prefix: tuple[str, ...] = ()) -> None:
+    def __init__(self, out: Path, name: str, run_file: str, *options: str) -> None:
         self.name, self.output = name, HERE / "runs" / name
         self._path = out / f"{name}.jsonl"
-        command = [*prefix, sys.executable, "-m", "genmon", "--batch", "--json", run_file]
+        command = [sys.executable, "-m", "genmon", "--batch", "--json", run_file]
         command += ["--output-file-path", str(self.output), *options]
         self._file = self._path.open("wb")
         self._errors = (out / f"{name}.err").open("wb")
@@ -52,7 +52,9 @@ class Run:
     def __enter__(self) -> Run:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             time.sleep(0.2)
@@ -161,12 +163,10 @@ def bench(out: Path, number: int) -> None:
     say((out / f"bench-{number}.txt").read_text()[-2200:] if number == 1 else "")
 
 
-def against(out: Path, name: str, *options: str, prompts: str = "saturation", prefix: tuple[str, ...] = ()) -> Run:
+def against(out: Path, name: str, *options: str, prompts: str = "saturation") -> Run:
     """genmon against the server that is up."""
     prompts_path = str(HERE / "prompts" / f"{prompts}.jsonl")
-    return Run(
-        out, name, "mtp-off.toml", "--server-address", URL, "--input-file-path", prompts_path, *options, prefix=prefix
-    )
+    return Run(out, name, "mtp-off.toml", "--server-address", URL, "--input-file-path", prompts_path, *options)
 
 
 def saturated(out: Path, number: int) -> None:
@@ -190,19 +190,22 @@ def for_a_while(run: Run, seconds: float) -> None:
 
 
 def starved(out: Path) -> None:
-    """Short answers at 64 in flight, from a client that gets a tenth of a processor."""
+    """Short answers at 64 in flight, from a client that gets a twentieth of a processor."""
     core = max(os.sched_getaffinity(0))
-    burners = [
-        subprocess.Popen(["taskset", "-c", str(core), sys.executable, "-c", "while True: pass"]) for _ in range(12)
-    ]
-    try:
-        prefix = ("taskset", "-c", str(core))
-        with against(out, "starved", "--concurrency", "64", "--max-tokens", "16", prompts="short", prefix=prefix) as run:
-            for_a_while(run, 15)
-    finally:
-        for each in burners:
-            each.kill()
-            each.wait()
+    with against(out, "starved", "--concurrency", "64", "--max-tokens", "16", prompts="short") as run:
+        run.until(lambda state: state.get("phase") == "running" and state["job"]["rows_in_flight"] > 0, 30)
+        os.sched_setaffinity(run.process.pid, {core})
+        burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(20)]
+        try:
+            for each in burners:
+                os.sched_setaffinity(each.pid, {core})
+            time.sleep(15)
+        finally:
+            for each in burners:
+                each.kill()
+                each.wait()
+        run.process.send_signal(signal.SIGINT)
+        run.end(30)
 
 
 def shared(out: Path) -> None:
@@ -255,9 +258,9 @@ def off(out: Path) -> None:
         state = run.until(lambda state: state["job"]["rows_done"] >= 200, 120)
         capture(out / "captures", "_busy")
         leader = state["servers"][0]["pid"]
-        victim = subprocess.run(["pgrep", "-P", str(leader)], capture_output=True, text=True).stdout.split()[0]
+        victim = child_of(leader)
         say(f"kill -9 {victim} (child of the watcher {leader}) with {run.last()['job']['rows_done']} rows done")
-        os.kill(int(victim), signal.SIGKILL)
+        os.kill(victim, signal.SIGKILL)
         killed = time.time()
         run.until(lambda state: not ready(state), 30)
         say(f"genmon saw it after {time.time() - killed:.1f} s:", run.last()["events"][-1]["text"][:200])
@@ -266,6 +269,15 @@ def off(out: Path) -> None:
         run.end(150)
         verify(out, run)
         keep_log(out, run)
+
+
+def child_of(parent: int) -> int:
+    """The first child of a process."""
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            if int(entry.read_text().rpartition(")")[2].split()[1]) == parent:
+                return int(entry.parent.name)
+    raise SystemExit(f"process {parent} has no child")
 
 
 def on(out: Path) -> None:
