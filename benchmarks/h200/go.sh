@@ -26,8 +26,8 @@ for part in "$@"; do
   sampler) $TORCH -m benchmarks.h200.sampler "$OUT/sampler.json" "$TORCH_PYTHON"; tail -c 1500 "$OUT/sampler.json" ;;
   wait) wait $JIT; cut -c1-300 "$OUT/jit.log" ;;
   check) $TORCH -m genmon check mtp-off.toml; $TORCH -m genmon check mtp-on.toml ;;
-  keep) (cd "$HOME" && tar czf "$OUT/caches.tgz" $(ls -d .triton/cache .cache/tvm-ffi .cache/sglang .cache/flashinfer 2>/dev/null); du -sh .triton .cache/* 2>/dev/null; ls -la "$OUT/caches.tgz") ;;
-  caches) tar xzf "$S/caches.tgz" -C "$HOME" ;;
+  keep) (cd "$HOME" && tar cJf "$OUT/caches.txz" $(ls -d .triton/cache .cache/tvm-ffi 2>/dev/null)) ;;
+  caches) $TORCH -c "import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2], filter='fully_trusted')" "$S/caches.txz" "$HOME" ;;
   *) $TORCH -m benchmarks.h200.session "$OUT" "$part" ;;
   esac
   rc=$?; echo "== $part exit $rc $(date +%T)"

@@ -7,12 +7,14 @@ hold      genmon launches a server (MTP off) for a job whose thoughts never clos
           (low concurrency, a starved client, a second process on the GPU)
 off       a job of real prompts, MTP off; its server is killed with -9 in the middle
 on        the same job with MTP on, undisturbed
+toggle    a job at 16 in flight that begins with MTP off; it is turned on while the job runs
 
 Every part leaves OUT/PART/: genmon's own state each second (`*.jsonl`), NVML at 10 Hz, captures, verify's report.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -23,6 +25,9 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
+
+from genmon.commands import Restart
+from genmon.wire.client import SocketLink
 
 HERE = Path.cwd()
 """Holds the run files, model/, prompts/ and runs/."""
@@ -300,7 +305,53 @@ def keep_log(out: Path, run: Run) -> None:
     subprocess.run(words, check=True)
 
 
-PARTS = {"hold": hold, "off": off, "on": on}
+def toggle(out: Path) -> None:
+    """A job that begins without MTP; MTP is turned on over the wire while it runs, as a dashboard does."""
+    with ExitStack() as stack:
+        recorder(stack, out / "nvml.csv.gz")
+        text = (HERE / "mtp-on.toml").read_text().replace("enabled = true", "enabled = false")
+        for name in ("max-running-requests", "cuda-graph-max-bs"):  # smaller ones start sooner
+            text = text.replace(f"{name} = 64", f"{name} = 16")
+        (HERE / "toggle.toml").write_text(text)
+        prompts = str(HERE / "prompts" / "saturation.jsonl")
+        options = ("--input-file-path", prompts, "--concurrency", "16")
+        run = stack.enter_context(Run(out, "toggle", "toggle.toml", *options))
+        began = time.time()
+        run.until(ready, _READY_S)
+        say(f"ready after {time.time() - began:.0f} s")
+        time.sleep(92)  # 20 s of warm-up and the six slices of 10 s that a verdict needs
+        say("tells:", [tell["sentence"] for tell in run.last().get("tells", ())])
+        say(asyncio.run(turn_on(run.output)))
+        asked = time.time()
+        run.until(lambda state: not ready(state), 60)
+        run.until(lambda state: ready(state) and bool(state["servers"][0]["mtp"]), _READY_S)
+        say(f"ready with MTP {time.time() - asked:.0f} s after it was asked for")
+        for _ in range(100):  # as long again, or until there is a verdict
+            time.sleep(1)
+            state = run.last()
+            verdict = state["changes"][-1].get("verdict") or {}
+            if verdict.get("effects"):
+                break
+        say("change:", json.dumps(state.get("changes"))[:3000])
+        say("tells:", [tell["sentence"] for tell in state.get("tells", ())])
+        run.process.send_signal(signal.SIGINT)
+        run.end(60)
+        verify(out, run)
+        keep_log(out, run)
+
+
+async def turn_on(directory: Path) -> str:
+    """Plan and give the command; what genmon says to both."""
+    async with SocketLink(directory) as link, asyncio.timeout(30):
+        while link.state is None:
+            link.arrived.clear()
+            await link.arrived.wait()
+        command = Restart(servers=("s0",), mtp=True)
+        plan = await link.plan(command)
+        return f"{plan.sentence} {plan.servers} -> {await link.do(command)}"
+
+
+PARTS = {"hold": hold, "off": off, "on": on, "toggle": toggle}
 
 
 def main() -> None:
