@@ -330,7 +330,7 @@ def toggle(out: Path) -> None:
             time.sleep(1)
             state = run.last()
             verdict = state["changes"][-1].get("verdict") or {}
-            if verdict.get("effects"):
+            if any(effect["n_after"] >= 6 for effect in verdict.get("effects", ())):
                 break
         say("change:", json.dumps(state.get("changes"))[:3000])
         say("tells:", [tell["sentence"] for tell in state.get("tells", ())])
