@@ -35,6 +35,7 @@ class Driver(ModuleType):
     NVML_ERROR_DRIVER_NOT_LOADED = 9
     NVML_ERROR_NO_PERMISSION = 4
     NVML_ERROR_LIB_RM_VERSION_MISMATCH = 18
+    NVML_CLOCK_SM = 1
 
     def __init__(self, count: int, used_b: int = 0, limit_w: int = 600) -> None:
         super().__init__("pynvml")
@@ -49,6 +50,7 @@ class Driver(ModuleType):
             "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(total=96 * GIB, used=used_b),
             "nvmlDeviceGetEnforcedPowerLimit": lambda handle: limit_w * 1000,
             "nvmlDeviceGetPowerManagementDefaultLimit": lambda handle: 600_000,
+            "nvmlDeviceGetMaxClockInfo": lambda handle, clock: 2430,
         }
         for name, answer in answers.items():
             setattr(self, name, answer)
