@@ -23,7 +23,7 @@ _SERIES = re.compile(
     r"|cache_hit_rate|gen_throughput|generation_tokens_total|prompt_tokens_total|realtime_tokens_total|num_retracted_reqs\w*|spec_\w+"
     r"|cuda_graph_passes_total|num_grammar_queue_reqs|time_to_first_token_seconds\w*)[{ ]"
 )
-_FIELDS = [
+_FIELDS = (
     "model_path",
     "context_length",
     "host",
@@ -53,7 +53,7 @@ _FIELDS = [
     "memory_usage",
     "avg_spec_accept_length",
     "max_total_num_tokens",
-]
+)
 _LOG = re.compile(
     r"Load weight|Memory pool|KV Cache|[Mm]amba|max_total_num_tokens|Capture|fired up|SIGTERM|Gracefully|crashed"
     r"|Traceback|Error|Uvicorn running"
