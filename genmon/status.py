@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from genmon.batch.lines import progress_line
+from genmon.batch.lines import progress_line, tell_line
 from genmon.figures import UNKNOWN, count, decimal, duration, share, watts
 from genmon.state import GpuSample, ServerState, State
 
@@ -14,9 +14,9 @@ def status_lines(state: State, directory: str) -> list[str]:
     gpus = {sample.uuid: sample for sample in state.gpus}
     lines = [f"{state.run}  {directory}", f"  {progress_line(state)}"]
     lines += [f"  {_server(server, gpus.get(server.gpu_uuid or ''), state.taken_at)}" for server in state.servers]
-    lines += [
-        f"  {tell.level.value}: {tell.sentence}" + (f" ({tell.mend})" if tell.mend else "") for tell in state.tells
-    ]
+    lines += [f"  {tell_line(tell)}" for tell in state.tells]
+    if state.not_checked:
+        lines.append(f"  not checked: {', '.join(each.rule for each in state.not_checked)} (why: genmon tells)")
     if (age_s := time.time() - state.taken_at) > 5:
         lines.append(f"  this picture is {duration(age_s)} old")
     return lines

@@ -9,7 +9,7 @@ import msgspec
 
 from genmon.engine.engine import Outcome
 from genmon.figures import count, decimal, duration, energy, share
-from genmon.state import Event, RunPhase, ServerPhase, State
+from genmon.state import Event, RunPhase, ServerPhase, State, Tell
 
 _LINE_EVERY_S = 60.0
 
@@ -25,6 +25,7 @@ class LineView:
         self._told_until = 0.0
         self._told: set[Event] = set()
         self._next_line_at = 0.0
+        self._tells: dict[str, str] = {}
 
     def show(self, state: State) -> None:
         """Write what is new; a progress line when one is due."""
@@ -35,6 +36,7 @@ class LineView:
         if state.events:
             self._told_until = state.events[-1].at
             self._told = {event for event in self._told if event.at >= self._told_until}
+        self._tell(state)
         if state.phase is not RunPhase.STARTING and state.taken_at >= self._next_line_at:
             self._next_line_at = state.taken_at + _LINE_EVERY_S
             self._write(state.taken_at, progress_line(state))
@@ -44,6 +46,16 @@ class LineView:
         self.show(state)
         self._write(state.taken_at, progress_line(state))
         self._write(state.taken_at, f"{outcome.phase.value}: {outcome.sentence}")
+
+    def _tell(self, state: State) -> None:
+        """One line when a tell comes up, and one when it is over."""
+        now = {tell.id: tell for tell in state.tells}
+        for id, tell in now.items():
+            if id not in self._tells:
+                self._write(state.taken_at, tell_line(tell))
+        for id in self._tells.keys() - now.keys():
+            self._write(state.taken_at, f"over: {self._tells[id]}")
+        self._tells = {id: tell.sentence for id, tell in now.items()}
 
     def _write(self, at: float, text: str) -> None:
         self._out.write(f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(at))}  {text}\n")
@@ -97,6 +109,11 @@ def progress_line(state: State) -> str:
         spread = "" if job.eta_s is None else f" ({duration(job.eta_low_s)} to {duration(job.eta_high_s)})"
         parts.append(f"ETA {duration(job.eta_s)}{spread}")
     return " · ".join(part for part in parts if part)
+
+
+def tell_line(tell: Tell) -> str:
+    """A tell in one line: warn: what is wrong (what mends it)."""
+    return f"{tell.level.value}: {tell.sentence}" + (f" ({tell.mend})" if tell.mend else "")
 
 
 def count_exact(value: int | None) -> str:

@@ -30,6 +30,23 @@ COUNTERS = frozenset(
 )
 """Inputs that count up: a step back is a new start from 0, never a loss. A rate of any other input is its change."""
 
+FACTS = frozenset(
+    {
+        "ready",
+        "auto",
+        "mtp",
+        "mtp_head",
+        "overlap",
+        "cap",
+        "cap_requested",
+        "graph_batch",
+        "power_limit_w",
+        "power_default_limit_w",
+        "sm_clock_max_mhz",
+    }
+)
+"""Inputs that are what they are: the newest value counts, whatever was before."""
+
 
 class Past:
     """Readings, oldest first."""
@@ -41,6 +58,8 @@ class Past:
         self._raw: Reading = {}
         self._counted: dict[str, float] = {}
         self._medians: dict[tuple[str, float], Value] = {}
+        self._long_medians: dict[tuple[str, float], Value] = {}
+        """Kept until the next span is closed."""
 
     def add(self, at: float, reading: Reading) -> None:
         """Take in a reading; one that is not newer than the last is left out."""
@@ -64,6 +83,7 @@ class Past:
         """What was true of the last launch is not of this one; the spans stay, to compare with."""
         self._seconds.clear()
         self._medians.clear()
+        self._long_medians.clear()
         self._span_from = None
 
     def latest(self, name: str) -> Value:
@@ -72,10 +92,12 @@ class Past:
 
     def median(self, name: str, over_s: float) -> Value:
         """The median over the last seconds of this launch, by spans beyond two minutes; None before half has passed."""
-        key = (name, over_s)
-        if key not in self._medians:
-            self._medians[key] = self._median(name, over_s)
-        return self._medians[key]
+        if name in FACTS:
+            return self.latest(name)
+        key, kept = (name, over_s), self._medians if over_s <= _SECONDS_KEPT else self._long_medians
+        if key not in kept:
+            kept[key] = self._median(name, over_s) if kept is self._medians else self._long_median(name, over_s)
+        return kept[key]
 
     def rate(self, name: str, over_s: float) -> Value:
         """What it gained a second, over at least half of the time asked for."""
@@ -107,20 +129,8 @@ class Past:
     def _median(self, name: str, over_s: float) -> Value:
         if not self._seconds:
             return None
-        at, newest = self._seconds[-1]
-        if isinstance(newest.get(name), bool):
-            over_s = min(over_s, _SECONDS_KEPT)
+        at = self._seconds[-1][0]
         values: list[float] = []
-        if over_s > _SECONDS_KEPT:
-            launch = newest.get("launches")
-            values = [
-                value
-                for when, reading in self._spans
-                if at - over_s <= when
-                and reading.get("launches") == launch
-                and (value := reading.get(name)) is not None
-            ]
-            return median(values) if len(values) * 2 * _SPAN_S >= over_s else None
         first_at = at
         for when, reading in reversed(self._seconds):
             if at - when > over_s:
@@ -132,6 +142,18 @@ class Past:
         if not values or (at - first_at) * 2 < over_s:
             return None
         return median(values)
+
+    def _long_median(self, name: str, over_s: float) -> Value:
+        if not self._seconds:
+            return None
+        at, newest = self._seconds[-1]
+        launch = newest.get("launches")
+        values = [
+            value
+            for when, reading in self._spans
+            if at - over_s <= when and reading.get("launches") == launch and (value := reading.get(name)) is not None
+        ]
+        return median(values) if len(values) * 2 * _SPAN_S >= over_s else None
 
     def _monotone(self, reading: Reading) -> Reading:
         """Counters as sums that never fall, whatever was restarted meanwhile."""
@@ -160,4 +182,5 @@ class Past:
                 known = [each for reading in within if (each := reading.get(name)) is not None]
                 closed[name] = median(known) if known else None
         self._spans.append((at, closed))
+        self._long_medians.clear()
         self._span_from = at

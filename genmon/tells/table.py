@@ -29,8 +29,8 @@ class Give(Struct, frozen=True, forbid_unknown_fields=True):
     set: dict[str, str | bool | int | float] = {}
     unset: list[str] = []
     restart: bool = False
-    concurrency: int | Literal["cap"] | None = None
-    """Rows in flight a server; "cap" lets each follow its cap."""
+    concurrency: int | Literal["auto"] | None = None
+    """Rows in flight a server; "auto" lets genmon find the best."""
 
 
 class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

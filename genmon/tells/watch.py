@@ -33,6 +33,11 @@ class _Standing:
     up_since: float | None = None
     prior: bool = False
 
+    @property
+    def live(self) -> bool:
+        """Up, or about to be."""
+        return self.up_since is not None or self.true_since is not None
+
 
 class Watch:
     """Looks at every state, one a second, and says what is wrong."""
@@ -40,9 +45,13 @@ class Watch:
     def __init__(self, rows: Sequence[Row], facts: RunFacts, normal: Normal | None = None) -> None:
         """`rows` in the order of priority; `normal` before the published priors."""
         self._rows, self._facts = tuple(rows), facts
+        self._ids = {row.id for row in rows}
+        self._server_rows = tuple(row for row in rows if row.rule.scope == "server")
+        self._job_rows = tuple(row for row in rows if row.rule.scope == "job")
         self._normal = Chain([*([normal] if normal else []), Priors()])
         self._subjects: dict[str, Subject] = {_JOB: Subject(facts, self._normal)}
-        self._standings: dict[tuple[str, str], _Standing] = {}
+        self._standings: dict[str, dict[str, _Standing]] = {row.id: {} for row in rows}
+        """By rule, then by server."""
         self._failures: dict[str, deque[float]] = {}
         self._answers = LastAnswers()
         self._mtp_best: float | None = None
@@ -57,7 +66,7 @@ class Watch:
         """Take in one state."""
         now = state.taken_at
         gpus = {sample.uuid: sample for sample in state.gpus}
-        self._missing = {row.id: {} for row in self._rows}
+        self._missing = {}
         for server in state.servers:
             subject = self._meet(server, state)
             gpu = gpus.get(server.gpu_uuid or "")
@@ -68,20 +77,20 @@ class Watch:
             subject.past.add(now, reading)
             if server.mtp and (acceptance := subject.past.median("acceptance_length", 10.0)) is not None:
                 self._mtp_best = max(self._mtp_best or 0.0, acceptance)
-            self._judge(server.name, subject, "server", now, ready_s=_ready_s(server, now))
+            self._judge(server.name, subject, self._server_rows, now, ready_s=_ready_s(server, now))
         job = self._subjects[_JOB]
         counts = {name: state.job.answers.get(answer_class, 0) for name, answer_class in SHARES.items()}
         answers = self._answers.add(counts, sum(state.job.answers.values()))
         job.past.add(now, of_job(state, self._facts) | answers)
-        self._judge(_JOB, job, "job", now, ready_s=_HOUR_S)
-        self._compose(state)
+        self._judge(_JOB, job, self._job_rows, now, ready_s=_HOUR_S)
+        self._compose()
 
     def dismiss(self, id: str) -> bool:
         """Take a tell off until it comes up anew; False when it is not up."""
-        servers = self._up(id)
-        if not servers or id in self._dismissed:
+        if id not in {each.id for each in self.tells}:
             return False
-        self._dismissed[id] = frozenset(servers)
+        up = self._standings[id].items()
+        self._dismissed[id] = frozenset(name for name, standing in up if standing.up_since is not None)
         self.tells = tuple(each for each in self.tells if each.id != id)
         return True
 
@@ -95,7 +104,7 @@ class Watch:
             subject.past.forget_seconds()
             for row in self._rows:
                 if not row.rule.always:
-                    self._standings.pop((row.id, server.name), None)
+                    self._standings[row.id].pop(server.name, None)
         failed = server.phase in (ServerPhase.BACKOFF, ServerPhase.GIVEN_UP)
         if before is not None and failed and before.phase is not server.phase:
             asked = any(change.ended_at is None and server.name in change.servers for change in state.changes)
@@ -103,21 +112,20 @@ class Watch:
                 self._failures.setdefault(server.name, deque(maxlen=100)).append(state.taken_at)
         return subject
 
-    def _judge(self, name: str, subject: Subject, scope: str, now: float, ready_s: float | None) -> None:
+    def _judge(self, name: str, subject: Subject, rows: Sequence[Row], now: float, ready_s: float | None) -> None:
         server = subject.server
         grace_s = GRACE_S if server is not None and server.launches > 1 else FIRST_GRACE_S
         warm = ready_s is not None and ready_s >= grace_s
-        for row in self._rows:
-            if row.rule.scope != scope:
-                continue
-            standing = self._standings.setdefault((row.id, name), _Standing())
+        for row in rows:
+            standings = self._standings[row.id]
+            standing = standings.get(name) or standings.setdefault(name, _Standing())
             if not warm and not row.rule.always:
                 self._settle(row, standing, False if ready_s is None else None, now)
                 continue
             subject.begin()
             value = row.when.ask(subject)
             if value is None and ready_s is not None:
-                self._missing[row.id][name] = set(subject.missing)
+                self._missing.setdefault(row.id, {})[name] = set(subject.missing)
             if value:
                 standing.prior = subject.prior
             if standing.up_since is not None and not value and row.until is not None:
@@ -142,51 +150,46 @@ class Watch:
         if now - standing.false_since >= row.rule.clear_s:
             standing.up_since = standing.false_since = None
 
-    def _compose(self, state: State) -> None:
+    def _compose(self) -> None:
         """Merge what stands by rule, without consequences and what was dismissed."""
-        shown: dict[str, list[str]] = {}
-        hidden: dict[str, set[str]] = {}
-        was_shown = {(each.id, name) for each in self.tells for name in (each.servers or (_JOB,))}
-        everything = {row.id for row in self._rows}
-        for row in sorted(self._rows, key=lambda row: row.rule.scope != "job"):
-            for name in self._subjects:
-                standing = self._standings.get((row.id, name))
-                if standing is None or (standing.up_since is None and standing.true_since is None):
-                    continue
-                if row.id in hidden.get(name, ()) or row.id in hidden.get(_JOB, ()):
-                    continue
-                consequences = everything - {row.id} if "*" in row.rule.hides else set(row.rule.hides)
-                if standing.up_since is None:
-                    # A cause about to come up: its consequences wait for it, unless they are on the screen already.
-                    consequences = {each for each in consequences if (each, name) not in was_shown}
-                else:
-                    shown.setdefault(row.id, []).append(name)
-                hidden.setdefault(name, set()).update(consequences)
+        live = {
+            rule: [name for name, standing in standings.items() if standing.live]
+            for rule, standings in self._standings.items()
+        }
+        hidden = self._hidden(live)
         tells = []
         for row in self._rows:
-            names = [
-                name
-                for name in shown.get(row.id, ())
-                if row.id not in hidden.get(name, ()) and row.id not in hidden.get(_JOB, ())
-            ]
-            if not self._up(row.id):
+            up = [name for name in live[row.id] if self._standings[row.id][name].up_since is not None]
+            if not up:
                 self._dismissed.pop(row.id, None)
+                continue
+            names = [name for name in up if row.id not in hidden[name] and row.id not in hidden[_JOB]]
             if not names or set(names) <= self._dismissed.get(row.id, frozenset()):
                 continue
             self._dismissed.pop(row.id, None)
-            standings = [self._standings[row.id, name] for name in names]
+            standings = [self._standings[row.id][name] for name in names]
             since = min(standing.up_since for standing in standings if standing.up_since is not None)
             subjects = [self._subjects[name] for name in names]
             tells.append(tell(row, subjects, since, prior=any(standing.prior for standing in standings)))
         self.tells = tuple(sorted(tells, key=lambda each: _ORDER[each.level]))
         self.not_checked = tuple(
-            NotChecked(row.id, _reason(row, self._missing[row.id])) for row in self._rows if self._missing[row.id]
+            NotChecked(row.id, _reason(row, self._missing[row.id])) for row in self._rows if row.id in self._missing
         )
 
-    def _up(self, id: str) -> list[str]:
-        return [
-            name for (rule, name), standing in self._standings.items() if rule == id and standing.up_since is not None
-        ]
+    def _hidden(self, live: dict[str, list[str]]) -> dict[str, set[str]]:
+        """By subject, the rules that are only consequences there. What is hidden itself hides nothing."""
+        hidden: dict[str, set[str]] = {name: set() for name in self._subjects}
+        shown = {(each.id, name) for each in self.tells for name in (each.servers or (_JOB,))}
+        for row in (*self._job_rows, *self._server_rows):
+            for name in live[row.id]:
+                if not row.rule.hides or row.id in hidden[name] or row.id in hidden[_JOB]:
+                    continue
+                consequences = self._ids - {row.id} if "*" in row.rule.hides else set(row.rule.hides)
+                if self._standings[row.id][name].up_since is None:
+                    # A cause about to come up: its consequences wait for it, unless they are on the screen already.
+                    consequences = {each for each in consequences if (each, name) not in shown}
+                hidden[name] |= consequences
+        return hidden
 
 
 def _ready_s(server: ServerState, now: float) -> float | None:

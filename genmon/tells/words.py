@@ -93,7 +93,7 @@ def _prescription(
     if give is None:
         return None
     if give.concurrency is not None:
-        return SetConcurrency(None if give.concurrency == "cap" else give.concurrency)
+        return SetConcurrency(None if give.concurrency == "auto" else give.concurrency)
     if not servers or any(subject.server is not None and subject.server.external for subject in subjects):
         return None
     set_ = {name: value if isinstance(value, bool) else str(value) for name, value in give.set.items()}

@@ -1,0 +1,50 @@
+"""The first tell is the right one; healthy boxes are left alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from genmon.state import TellLevel
+from genmon.tells.table import shipped
+from genmon.tells.watch import Watch
+from tests.labelled import FAULTS, HEALTHY, Scenario, recorded
+
+RECORDED = tuple(recorded())
+RULES = shipped()
+
+
+def first(scenario: Scenario) -> str | None:
+    """The rule of the first tell."""
+    watching = Watch(RULES, scenario.facts)
+    box = scenario.box()
+    box.step_s = max(box.step_s, 5.0) if scenario.seconds > 900 else box.step_s
+    for state in box.states(scenario.seconds):
+        watching.see(state)
+        if watching.tells:
+            return watching.tells[0].id
+    return None
+
+
+def test_the_first_tell_is_the_right_one_in_95_of_100() -> None:
+    scenarios = (*FAULTS, *HEALTHY, *RECORDED)
+    wrong = {each.name: (found, each.expected) for each in scenarios if (found := first(each)) != each.expected}
+    assert len(scenarios) >= 80
+    assert len(wrong) <= len(scenarios) * 0.05, wrong
+
+
+def test_each_rule_has_a_scenario() -> None:
+    assert {row.id for row in RULES} - {each.expected for each in FAULTS} <= {"mtp-host-bound"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("scenario", HEALTHY, ids=lambda each: each.name)
+def test_nothing_above_look_in_a_healthy_day(scenario: Scenario) -> None:
+    watching = Watch(RULES, scenario.facts)
+    box = scenario.box()
+    box.rows = 1_000_000_000 if box.rows else box.rows
+    box.step_s = 1.0 if "gaps" in scenario.name or "bursts" in scenario.name else 5.0
+    for state in box.states(86_400):
+        watching.see(state)
+        loud = [tell for tell in watching.tells if tell.level is not TellLevel.LOOK]
+        assert not loud, (state.taken_at, loud)
