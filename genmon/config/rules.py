@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from datetime import datetime
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -49,6 +50,7 @@ def _problems(config: RunConfig) -> Iterator[Problem]:
     yield from _ranges(config)
     yield from _servers(config)
     yield from _flags(config)
+    yield from _tells(config)
     job, sampling = config.job, config.sampling
     if not config.model.path:
         yield Problem(("model", "path"), "model.path is empty: name a folder or a hub name")
@@ -111,6 +113,18 @@ def _flags(config: RunConfig) -> Iterator[Problem]:
             )
         if isinstance(value, float) and not math.isfinite(value):
             yield Problem(field, f"servers.flags.{flag} must be a finite number, not {value}")
+
+
+def _tells(config: RunConfig) -> Iterator[Problem]:
+    tells = config.tells
+    if tells.deadline is not None:
+        try:
+            datetime.fromisoformat(tells.deadline)
+        except ValueError:
+            sentence = f"tells.deadline is {tells.deadline!r}: write it as 2026-12-24T18:00"
+            yield Problem(("tells", "deadline"), sentence)
+    if tells.webhook is not None and not tells.webhook.startswith(("http://", "https://")):
+        yield Problem(("tells", "webhook"), f"tells.webhook is {tells.webhook!r}: write a URL, https://host/path")
 
 
 def _is_root(url: str) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from genmon.state import NotChecked, ServerPhase, ServerState, State, Tell, TellLevel
+from genmon.tells.followed import Followed
 from genmon.tells.inputs import SHARES, RunFacts, of_job, of_server
 from genmon.tells.normal import Chain, Normal, Priors
 from genmon.tells.subject import LastAnswers, Subject
@@ -54,6 +55,7 @@ class Watch:
         """By rule, then by server."""
         self._failures: dict[str, deque[float]] = {}
         self._answers = LastAnswers()
+        self._followed = Followed()
         self._mtp_best: float | None = None
         self._dismissed: dict[str, frozenset[str]] = {}
         self._missing: dict[str, dict[str, set[str]]] = {}
@@ -65,6 +67,7 @@ class Watch:
     def see(self, state: State) -> None:
         """Take in one state."""
         now = state.taken_at
+        self._followed.see(self.tells, state)
         gpus = {sample.uuid: sample for sample in state.gpus}
         self._missing = {}
         for server in state.servers:
@@ -83,12 +86,13 @@ class Watch:
         answers = self._answers.add(counts, sum(state.job.answers.values()))
         job.past.add(now, of_job(state, self._facts) | answers)
         self._judge(_JOB, job, self._job_rows, now, ready_s=_HOUR_S)
-        self._compose()
+        self._compose(state)
 
     def dismiss(self, id: str) -> bool:
         """Take a tell off until it comes up anew; False when it is not up."""
         if id not in {each.id for each in self.tells}:
             return False
+        self._followed.forget(id)
         up = self._standings[id].items()
         self._dismissed[id] = frozenset(name for name, standing in up if standing.up_since is not None)
         self.tells = tuple(each for each in self.tells if each.id != id)
@@ -150,7 +154,7 @@ class Watch:
         if now - standing.false_since >= row.rule.clear_s:
             standing.up_since = standing.false_since = None
 
-    def _compose(self) -> None:
+    def _compose(self, state: State) -> None:
         """Merge what stands by rule, without consequences and what was dismissed."""
         live = {
             rule: [name for name, standing in standings.items() if standing.live]
@@ -171,6 +175,9 @@ class Watch:
             since = min(standing.up_since for standing in standings if standing.up_since is not None)
             subjects = [self._subjects[name] for name in names]
             tells.append(tell(row, subjects, since, prior=any(standing.prior for standing in standings)))
+        up_anew = {each.id for each in tells}
+        pasts = {name: subject.past for name, subject in self._subjects.items()}
+        tells += [each for each in self._followed.tells(state, pasts) if each.id not in up_anew]
         self.tells = tuple(sorted(tells, key=lambda each: _ORDER[each.level]))
         self.not_checked = tuple(
             NotChecked(row.id, _reason(row, self._missing[row.id])) for row in self._rows if row.id in self._missing
