@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import takewhile
 from statistics import median
 
 from genmon.tells.inputs import Reading
@@ -58,6 +59,7 @@ class Past:
         self._raw: Reading = {}
         self._counted: dict[str, float] = {}
         self._medians: dict[tuple[str, float], Value] = {}
+        self._windows: dict[float, list[tuple[float, Reading]]] = {}
         self._long_medians: dict[tuple[str, float], Value] = {}
         """Kept until the next span is closed."""
 
@@ -68,6 +70,7 @@ class Past:
         reading = self._monotone(reading)
         self._seconds.append((at, reading))
         self._medians.clear()
+        self._windows.clear()
         if "energy_j" in reading:
             reading["joules_per_token"] = self._ratio("energy_j", "decoded", _JOULES_OVER_S)
         if "rows_done" in reading:
@@ -83,6 +86,7 @@ class Past:
         """What was true of the last launch is not of this one; the spans stay, to compare with."""
         self._seconds.clear()
         self._medians.clear()
+        self._windows.clear()
         self._long_medians.clear()
         self._span_from = None
 
@@ -107,12 +111,7 @@ class Past:
         last = newest.get(name)
         if last is None:
             return None
-        since = at - over_s
-        launch = newest.get("launches")
-        readings = self._seconds if over_s <= _SECONDS_KEPT else [*self._spans, *self._seconds]
-        for first_at, reading in readings:
-            if first_at < since - 1e-6 or reading.get("launches") != launch:
-                continue
+        for first_at, reading in reversed(self._window(over_s)):
             first = reading.get(name)
             if first is not None:
                 return (last - first) / (at - first_at) if at - first_at >= over_s / 2 else None
@@ -129,19 +128,23 @@ class Past:
     def _median(self, name: str, over_s: float) -> Value:
         if not self._seconds:
             return None
-        at = self._seconds[-1][0]
-        values: list[float] = []
-        first_at = at
-        for when, reading in reversed(self._seconds):
-            if at - when > over_s:
-                break
-            first_at = when
-            value = reading.get(name)
-            if value is not None:
-                values.append(value)
-        if not values or (at - first_at) * 2 < over_s:
-            return None
-        return median(values)
+        window = self._window(over_s)
+        values = [value for _, reading in window if (value := reading.get(name)) is not None]
+        spanned_s = window[0][0] - window[-1][0]
+        return median(values) if values and spanned_s * 2 >= over_s else None
+
+    def _window(self, over_s: float) -> list[tuple[float, Reading]]:
+        """The readings of the last seconds of this launch, newest first; by spans where the seconds end."""
+        window = self._windows.get(over_s)
+        if window is None:
+            at, newest = self._seconds[-1]
+            since, launch = at - over_s - 1e-6, newest.get("launches")
+            window = list(takewhile(lambda each: each[0] >= since, reversed(self._seconds)))
+            if over_s > _SECONDS_KEPT:
+                older = takewhile(lambda each: each[0] >= since, reversed(self._spans))
+                window += [each for each in older if each[0] < window[-1][0] and each[1].get("launches") == launch]
+            self._windows[over_s] = window
+        return window
 
     def _long_median(self, name: str, over_s: float) -> Value:
         if not self._seconds:
