@@ -102,6 +102,15 @@ class GpuSample(Struct, frozen=True, kw_only=True):
     simulated: bool = False
 
 
+class UsualPower(Struct, frozen=True):
+    """The watts that are normal for what a server does now."""
+
+    low_w: float
+    high_w: float
+    n: int
+    """Readings of earlier runs behind it; 0 for a published prior."""
+
+
 class ServerState(Struct, frozen=True, kw_only=True):
     """One server as its engine sees it; rates and gauges are from the last good poll (`taken_at`)."""
 
@@ -126,6 +135,7 @@ class ServerState(Struct, frozen=True, kw_only=True):
     """Rows this engine has sent and not got back."""
     aim: int | None = None
     """Rows in flight that the engine aims at now."""
+    usual_power: UsualPower | None = None
     running: int | None = None
     queued: int | None = None
     tokens_per_s: float | None = None
@@ -322,6 +332,8 @@ class State(Struct, frozen=True, kw_only=True):
     tells: tuple[Tell, ...] = ()
     """What is wrong, the first cause first."""
     not_checked: tuple[NotChecked, ...] = ()
+    rings: int = 0
+    """How often a view was to ring its bell since the run began."""
     changes: tuple[FlagChange, ...] = ()
     """Flag changes under way and the last few that ended, oldest first."""
     concurrency: int | None = None

@@ -37,9 +37,13 @@ class TerminalView:
         self._console = console
         self._live = Live(console=console, auto_refresh=False, transient=False, redirect_stdout=False)
         self._live.start()
+        self._rings = 0
 
     def show(self, state: State) -> None:
-        """Redraw."""
+        """Redraw; ring when the engine says so."""
+        if state.rings > self._rings:
+            self._rings = state.rings
+            self._console.bell()
         self._live.update(picture(state, self._console.width, self._console.height), refresh=True)
 
     def close(self, state: State, outcome: Outcome) -> None:

@@ -39,6 +39,7 @@ from genmon.engine.feed import RowFeed
 from genmon.engine.hosts import Host, HostInfo, HostReport
 from genmon.engine.launches import Launches
 from genmon.engine.meter import Meter
+from genmon.engine.notify import Notifier
 from genmon.engine.pace import Pace
 from genmon.errors import GenmonError, Refused
 from genmon.fleet.flags.flagset import argv
@@ -81,6 +82,7 @@ class Engine:
         self._holds: dict[str, str] = {}
         self._tells: dict[str, Tell] = {}
         self._watch = Watch(rules(Path(config.tells.rules) if config.tells.rules else None), run_facts(config))
+        self._notifier = Notifier(config.tells, config.name, self._say)
         self._answers: Counter[AnswerClass] = Counter()
         self._disk_free_b: int | None = None
         self._events: deque[Event] = deque(maxlen=_EVENTS_KEPT)
@@ -275,6 +277,7 @@ class Engine:
             self._say(sentence)
         self._changes.hear(report, now)
         self._watch.see(self._compose())
+        self._notifier.hear((*self._tells.values(), *self._watch.tells))
         self._show()
 
     def _record_launch(self, server: ServerState) -> None:
@@ -322,13 +325,13 @@ class Engine:
         await self._feed.close()
         await self._host.close()
         await asyncio.to_thread(self._job.close)
+        await self._notifier.close()
 
     def _show(self) -> None:
         self.state = self._compose()
 
     def _compose(self) -> State:
         now = time.time()
-        lanes = self._dispatcher.lanes
         reason = next(iter(self._holds.values()), self._reason) if self._phase not in _ENDED else self._reason
         return State(
             run=self._config.name,
@@ -337,19 +340,22 @@ class Engine:
             started_at=self._started_at,
             reason=reason,
             job=self._compose_job(now),
-            servers=tuple(
-                replace(server, aim=lane.limit) if (lane := lanes.get(server.name)) else server
-                for server in self._changes.shown(self._report.servers)
-            ),
+            servers=tuple(map(self._compose_server, self._changes.shown(self._report.servers))),
             gpus=self._report.gpus,
             tells=(*self._tells.values(), *self._watch.tells),
             not_checked=self._watch.not_checked,
+            rings=self._notifier.rings,
             changes=self._changes.public(),
             events=tuple(self._events),
             concurrency=self._dispatcher.concurrency,
             simulated=self._config.simulation is not None or bool(self._info and self._info.simulated),
             genmon_version=__version__,
         )
+
+    def _compose_server(self, server: ServerState) -> ServerState:
+        lane = self._dispatcher.lanes.get(server.name)
+        aim, usual_power = lane.limit if lane else None, self._watch.usual_power(server.name)
+        return replace(server, aim=aim, usual_power=usual_power)
 
     def _compose_job(self, now: float) -> JobState:
         job, pace, elapsed_s = self._job, self._pace, now - self._started_at

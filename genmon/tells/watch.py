@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from genmon.state import NotChecked, ServerPhase, ServerState, State, Tell, TellLevel
+from genmon.state import NotChecked, ServerPhase, ServerState, State, Tell, TellLevel, UsualPower
 from genmon.tells.followed import Followed
 from genmon.tells.inputs import SHARES, RunFacts, of_job, of_server
 from genmon.tells.normal import Chain, Normal, Priors
@@ -97,6 +97,15 @@ class Watch:
         self._dismissed[id] = frozenset(name for name, standing in up if standing.up_since is not None)
         self.tells = tuple(each for each in self.tells if each.id != id)
         return True
+
+    def usual_power(self, server: str) -> UsualPower | None:
+        """The watts that are normal for what a server does now; None when nobody knows, or it does nothing."""
+        subject = self._subjects.get(server)
+        limit_w = subject.past.latest("power_limit_w") if subject else None
+        if subject is None or limit_w is None or not subject.past.latest("running"):
+            return None
+        band = subject.band("power_fraction")
+        return None if band is None else UsualPower(band.low * limit_w, band.high * limit_w, band.n)
 
     def _meet(self, server: ServerState, state: State) -> Subject:
         """The subject of a server; what is past when it was launched anew is forgotten."""

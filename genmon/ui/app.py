@@ -69,6 +69,7 @@ class GenmonApp(App[Leaving]):
         self._large = False
         self._canvas = Canvas(self._lines)
         self._following: str | None = None
+        self._rings: int | None = None
 
     def get_default_screen(self) -> Screen[None]:
         """The screen that holds the canvas."""
@@ -104,6 +105,10 @@ class GenmonApp(App[Leaving]):
                 if batch.skipped:
                     self._lines_of_log.append(f"({batch.skipped} lines left out)")
                 self._lines_of_log.extend(batch.lines)
+        if (state := self._link.state) is not None:
+            if self._rings is not None and state.rings > self._rings:
+                self.bell()
+            self._rings = state.rings
         self._canvas.redraw()
 
     def _picture(self, state: State) -> Picture:

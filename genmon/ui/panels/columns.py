@@ -84,6 +84,8 @@ def _watt_bar(seat: Seat) -> Cell:
     limit, default = gpu.power_limit_w, gpu.power_default_limit_w
     scale = max(limit or 0.0, default or 0.0) or None
     ticks = [limit] if limit is not None and scale is not None and limit < scale else []
+    if usual := seat.server.usual_power:  # the band shows where the fill has not come to it
+        ticks += [edge for edge in (usual.low_w, usual.high_w) if scale is not None and edge < scale]
     return bar(gpu.power_w, scale, _BAR, seat.picture.glyphs, ticks), DIM if seat.gpu_stale else ACCENT
 
 
