@@ -13,7 +13,7 @@ from genmon.job.job import FailedRow
 from genmon.job.manifest import read_manifest
 from genmon.job.parquet import write_parquet
 from genmon.job.row import Json
-from genmon.job.shard_file import SidecarRow, TrainingRow, read_sidecar
+from genmon.job.shard_file import READ_B, SidecarRow, TrainingRow, read_sidecar
 
 FORMATS = ("specforge", "openai-batch", "parquet")
 _COLUMNS = {
@@ -83,7 +83,7 @@ def _shards(directory: Path) -> Iterator[Path]:
 def _lines(directory: Path) -> Iterator[bytes]:
     """Whole lines only: the last one of a running job may be half written."""
     for path in _shards(directory):
-        with path.open("rb") as file:
+        with path.open("rb", READ_B) as file:
             yield from (line for line in file if line.endswith(b"\n"))
 
 
@@ -91,7 +91,7 @@ def _rows(directory: Path) -> Iterator[tuple[TrainingRow, SidecarRow | None]]:
     decode = msgspec.json.Decoder(TrainingRow).decode
     for path in _shards(directory):
         about = read_sidecar(directory, int(path.stem))
-        with path.open("rb") as file:
+        with path.open("rb", READ_B) as file:
             for line in file:
                 try:
                     row = decode(line)

@@ -61,6 +61,8 @@ class IdOnly(Struct):
     id: str
 
 
+READ_B = 1 << 18
+"""Buffer for reading shards: a line is kilobytes long, and a small buffer costs more than all else of a scan."""
 _encoder = msgspec.json.Encoder()
 _scan = msgspec.json.Decoder(IdOnly).decode
 
@@ -123,7 +125,7 @@ def mend_shard(directory: Path, number: int, expected: dict[int, int]) -> list[i
     done: dict[int, None] = {}
     bad: list[tuple[int, int]] = []
     end = 0
-    with path.open("rb") as file:
+    with path.open("rb", READ_B) as file:
         for line in file:
             start, end = end, end + len(line)
             position = _position(line, expected)
@@ -197,7 +199,7 @@ def read_sidecar(directory: Path, number: int) -> dict[str, SidecarRow]:
     if not path.exists():
         return found
     decode = msgspec.json.Decoder(SidecarRow).decode
-    with path.open("rb") as file:
+    with path.open("rb", READ_B) as file:
         for line in file:
             try:
                 row = decode(line)

@@ -14,7 +14,7 @@ from genmon.errors import StartError
 from genmon.job.index import id_hash, load_index
 from genmon.job.job import FailedRow
 from genmon.job.manifest import read_manifest
-from genmon.job.shard_file import TrainingRow, read_sidecar, shard_path
+from genmon.job.shard_file import READ_B, TrainingRow, read_sidecar, shard_path
 
 _EXAMPLES = 10
 
@@ -145,7 +145,7 @@ def verify(directory: Path) -> VerifyReport:
 
 def _lines(path: Path) -> Iterator[bytes]:
     if path.exists():
-        with path.open("rb") as file:
+        with path.open("rb", READ_B) as file:
             yield from file
 
 
