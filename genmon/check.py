@@ -22,7 +22,7 @@ from genmon.fleet.interpreter import Interpreter, known_flags, probe
 from genmon.fleet.ports import is_free
 from genmon.gpu.nvml import Nvml
 from genmon.gpu.source import GpuInfo
-from genmon.job.manifest import read_manifest
+from genmon.job.manifest import grew, read_manifest
 from genmon.job.prompts import Skipped, find_files, rows
 
 _BYTES_A_TOKEN = 4.0
@@ -243,7 +243,7 @@ def _prompts(config: RunConfig) -> tuple[int, list[Finding]]:
             bad += 1
             first = first or made
         else:
-            good += len(made)
+            good += len(made.rows)
     where = f"{first.source} line {first.line}: {first.reason}" if first else ""
     named = _plural(len(files), "file")
     if not good:
@@ -291,6 +291,8 @@ def _resumed(config: RunConfig) -> Iterator[Finding]:
         for name in _NUMBERING
         if getattr(manifest, name) != getattr(config.job, name)
     ]
+    if manifest.limit != config.job.limit and not grew(manifest.limit, config.job.limit):
+        changed.append(f"job.limit was {manifest.limit or 'none'} when the job began and is {config.job.limit}")
     if manifest.simulated != (config.simulation is not None):
         there, here = ("SIMULATED", "real") if manifest.simulated else ("real", "SIMULATED")
         changed.append(f"the job there is {there} and this run is {here}")

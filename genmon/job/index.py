@@ -43,15 +43,15 @@ def build_index(directory: Path, files: list[Path], config: JobConfig) -> array[
             index.extend([0] * config.samples)
             skipped.append(made)
             continue
-        _pad(index, made[0].position)
-        hashes = [id_hash(row.id) for row in made]
+        _pad(index, made.number * config.samples)
+        hashes = [id_hash(row.id) for row in made.rows]
         if seen.isdisjoint(hashes):
             seen.update(hashes)
             index.extend(hashes)
         else:
             index.extend([0] * len(hashes))
-            number = made[0].position // config.samples
-            skipped.append(Skipped(number, "", 0, f"same id as an earlier row: {made[0].id}"))
+            reason = f"same id as an earlier row: {made.rows[0].id}"
+            skipped.append(Skipped(made.number, made.source, made.line, reason))
     write_atomically(directory / "skipped.jsonl", b"".join(msgspec.json.encode(each) + b"\n" for each in skipped))
     write_atomically(directory / "index.bin", index.tobytes())
     return index

@@ -26,9 +26,11 @@ from genmon.job.row import Completion, Failure, Message, Row
 from genmon.job.shard_file import (
     Seal,
     cut_torn_tail,
+    encoded,
     mend_shard,
+    read_ahead,
     read_seal,
-    read_sidecar,
+    read_tallies,
     seal_path,
     shard_path,
     sidecar_line,
@@ -173,7 +175,7 @@ class Job:
 
         for made in rows(self._files, self._config, wanted=wanted):
             if not isinstance(made, Skipped):
-                yield from (row for row in made if status[row.position] == _PENDING)
+                yield from (row for row in made.rows if status[row.position] == _PENDING)
 
     def submit(self, settled: Completion | Failure) -> None:
         """Hand in a settled row; never blocks. A row that is settled already is refused and counted."""
@@ -236,6 +238,7 @@ class Job:
             if seal and seal.done + len(failed_here) == shard.rows - shard.skipped:
                 self._take_seal(start, shard, seal, failed_here)
                 continue
+            read_ahead(self.directory, number + 1)
             expected = {each: start + n for n, each in enumerate(self._index[start : start + size]) if each}
             done = mend_shard(self.directory, number, expected)
             for position in done:
@@ -245,7 +248,7 @@ class Job:
                 self._status[position] = _FAILED
             shard.done, shard.failed = len(done), len(failed_here)
             cut_torn_tail(sidecar_path(self.directory, number))
-            for about in read_sidecar(self.directory, number).values() if done else ():
+            for about in read_tallies(self.directory, number).values() if done else ():
                 if about.position < self.rows_total and self._status[about.position] == _DONE:
                     shard.classes[about.answer_class] += 1
                     shard.tokens += about.completion_tokens or 0
@@ -303,7 +306,7 @@ def _failed_line(failure: Failure) -> bytes:
         conversations=failure.conversation or tuple(message for turn in failure.row.turns for message in turn),
         answer_class=failure.answer_class,
     )
-    return msgspec.json.encode(row) + b"\n"
+    return encoded(row) + b"\n"
 
 
 def _lock(directory: Path) -> int:

@@ -12,6 +12,7 @@ from msgspec import Struct
 from genmon.config.schema import RunConfig
 from genmon.errors import InputChanged, StartError
 from genmon.job.prompts import find_files
+from genmon.job.row import Json
 
 FORMAT = 1
 
@@ -130,13 +131,22 @@ def _fingerprint(path: Path, known: Manifest | None) -> InputFile:
 
 def _difference(known: Manifest, now: Manifest) -> str | None:
     """What changed, as the start of a sentence. A path may change when the content behind it has not."""
-    for field in ("shard_size", "samples", "field", "id_field", "simulated"):
+    for field in ("shard_size", "samples", "field", "id_field", "limit", "simulated"):
         before, after = getattr(known, field), getattr(now, field)
-        if before != after:
-            return f"{field} changed from {before} to {after}"
+        if before != after and not (field == "limit" and grew(before, after)):
+            return f"{field} changed from {_shown(before)} to {_shown(after)}"
     if len(known.inputs) != len(now.inputs):
         return f"the number of prompt files changed from {len(known.inputs)} to {len(now.inputs)}"
     for before, after in zip(known.inputs, now.inputs, strict=True):
         if before.sha256 != after.sha256:
             return f"{after.path} changed"
     return None
+
+
+def grew(before: int | None, after: int | None) -> bool:
+    """Whether a limit on the rows only lets more in: the rows that were there keep their places."""
+    return before is not None and (after is None or after >= before)
+
+
+def _shown(value: Json) -> str:
+    return "none" if value is None else str(value)

@@ -32,6 +32,15 @@ class Record(Struct, frozen=True):
     raw: bytes
 
 
+class Made(Struct, frozen=True):
+    """The rows of a record, one a sample."""
+
+    number: int
+    source: str
+    line: int
+    rows: list[Row]
+
+
 class Skipped(Struct, frozen=True):
     """A record that makes no row, and why."""
 
@@ -107,7 +116,7 @@ def _open(path: Path) -> BinaryIO:
 
 def rows(
     files: list[Path], config: JobConfig, *, first: int = 0, wanted: Callable[[int], bool] | None = None
-) -> Iterator[list[Row] | Skipped]:
+) -> Iterator[Made | Skipped]:
     """Each record's rows (one a sample), or why it makes none, from record `first` on.
 
     Records that are not `wanted` (asked by number) are passed over unparsed. `config.limit` ends the stream.
@@ -126,17 +135,11 @@ def rows(
             continue
         try:
             parsed = decode(record.raw)
-            yield rows_of(parsed, _canonical(record.raw, parsed), record.number * config.samples, config)
+            made = rows_of(parsed, record.number * config.samples, config)
+            yield Made(record.number, record.source, record.line, made)
         except msgspec.DecodeError as error:
             yield Skipped(record.number, record.source, record.line, f"not JSON: {error}")
         except UnicodeDecodeError:
             yield Skipped(record.number, record.source, record.line, "not UTF-8")
         except BadRecord as error:
             yield Skipped(record.number, record.source, record.line, str(error))
-
-
-def _canonical(raw: bytes, parsed: object) -> bytes:
-    """The bytes an id is hashed from: key order and white space make no difference."""
-    if isinstance(parsed, dict) and ("id" in parsed or "custom_id" in parsed):
-        return raw
-    return msgspec.json.encode(parsed, order="deterministic")

@@ -41,12 +41,11 @@ class BadRecord(ValueError):
     """A record that makes no row; the message is the reason."""
 
 
-def rows_of(record: object, raw: bytes, first_position: int, config: JobConfig) -> list[Row]:
+def rows_of(record: object, first_position: int, config: JobConfig) -> list[Row]:
     """The rows of one record: one for each sample.
 
     Args:
         record: the parsed record.
-        raw: its canonical bytes, hashed for an id when it brings none.
         first_position: position of its first sample.
         config: what the run file says of fields and samples.
 
@@ -59,7 +58,7 @@ def rows_of(record: object, raw: bytes, first_position: int, config: JobConfig) 
         turns, params, tools = _batch(record["body"])
     else:
         turns, params, tools = _turns(record, config.field), _params(record), _tools(record.get("tools"))
-    row_id = _id(record, raw, config.id_field)
+    row_id = _id(record, config.id_field)
     return [
         Row(
             position=first_position + sample,
@@ -73,7 +72,8 @@ def rows_of(record: object, raw: bytes, first_position: int, config: JobConfig) 
     ]
 
 
-def _id(record: Mapping[str, Json], raw: bytes, id_field: str | None) -> str:
+def _id(record: Mapping[str, Json], id_field: str | None) -> str:
+    """The id a record brings, or a hash of it in which key order and white space make no difference."""
     for field in (id_field,) if id_field else ("id", "custom_id"):
         value = record.get(field)
         if isinstance(value, bool) or value is None or value == "":
@@ -83,7 +83,7 @@ def _id(record: Mapping[str, Json], raw: bytes, id_field: str | None) -> str:
         if isinstance(value, str | int):
             return str(value)
         raise BadRecord(f"{field} must be text or a whole number")
-    return hashlib.blake2b(raw, digest_size=16).hexdigest()
+    return hashlib.blake2b(msgspec.json.encode(record, order="deterministic"), digest_size=16).hexdigest()
 
 
 def _batch(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -55,16 +58,25 @@ class Seal(Struct, frozen=True):
     tokens: int
 
 
-class IdOnly(Struct):
-    """The one field that a scan needs."""
+class _Scanned(Struct):
+    """What a scan of a shard needs of a line; the rest is checked to be JSON."""
 
     id: str
 
 
+class Tally(Struct, frozen=True):
+    """What a job's counts need of a sidecar row."""
+
+    position: int
+    answer_class: AnswerClass
+    completion_tokens: int | None
+
+
+SidecarKind = TypeVar("SidecarKind", SidecarRow, Tally)
 READ_B = 1 << 18
 """Buffer for reading shards: a line is kilobytes long, and a small buffer costs more than all else of a scan."""
 _encoder = msgspec.json.Encoder()
-_scan = msgspec.json.Decoder(IdOnly).decode
+_scan = msgspec.json.Decoder(_Scanned).decode
 
 
 def shard_path(directory: Path, number: int) -> Path:
@@ -82,10 +94,27 @@ def seal_path(directory: Path, number: int) -> Path:
     return directory / "seals" / f"{number:05d}.json"
 
 
+def encoded(row: Struct) -> bytes:
+    """A row as JSON. Half a surrogate pair, which JSON may carry and UTF-8 may not, becomes U+FFFD."""
+    try:
+        return _encoder.encode(row)
+    except UnicodeEncodeError:
+        return _encoder.encode(_without_half_pairs(msgspec.to_builtins(row)))
+
+
+def _without_half_pairs(value: Json) -> Json:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        return {_without_half_pairs(key): _without_half_pairs(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_half_pairs(each) for each in value]
+    return value
+
+
 def training_line(done: Completion) -> bytes:
     """A shard's line."""
-    row = TrainingRow(done.row.id, done.conversation, "success", done.row.tools)
-    return _encoder.encode(row) + b"\n"
+    return encoded(TrainingRow(done.row.id, done.conversation, "success", done.row.tools)) + b"\n"
 
 
 def sidecar_line(done: Completion) -> bytes:
@@ -105,7 +134,14 @@ def sidecar_line(done: Completion) -> bytes:
         started_at=done.started_at,
         latency_s=done.latency_s,
     )
-    return _encoder.encode(row) + b"\n"
+    return encoded(row) + b"\n"
+
+
+def read_ahead(directory: Path, number: int) -> None:
+    """Ask the kernel to begin reading a shard's files, so that the disk works while the shard before is scanned."""
+    for path in (shard_path(directory, number), sidecar_path(directory, number)):
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
 
 
 def mend_shard(directory: Path, number: int, expected: dict[int, int]) -> list[int]:
@@ -128,23 +164,17 @@ def mend_shard(directory: Path, number: int, expected: dict[int, int]) -> list[i
     with path.open("rb", READ_B) as file:
         for line in file:
             start, end = end, end + len(line)
-            position = _position(line, expected)
-            if position is None or position in done:
+            try:
+                position = expected.get(id_hash(_scan(line).id))
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                position = None
+            if position is None or position in done or not line.endswith(b"\n"):
                 bad.append((start, end))
             else:
                 done[position] = None
     if bad:
         _remove(path, bad, directory / "damaged.jsonl", end)
     return list(done)
-
-
-def _position(line: bytes, expected: dict[int, int]) -> int | None:
-    if not line.endswith(b"\n"):
-        return None
-    try:
-        return expected.get(id_hash(_scan(line).id))
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return None
 
 
 def _remove(path: Path, bad: list[tuple[int, int]], damaged: Path, size: int) -> None:
@@ -194,19 +224,25 @@ def _last_newline(handle: int, size: int) -> int:
 
 def read_sidecar(directory: Path, number: int) -> dict[str, SidecarRow]:
     """Sidecar rows by id; lines that cannot be read are passed over."""
+    return {row.id: row for row in _sidecar(directory, number, SidecarRow)}
+
+
+def read_tallies(directory: Path, number: int) -> dict[int, Tally]:
+    """The same by position, with only what is counted."""
+    return {row.position: row for row in _sidecar(directory, number, Tally)}
+
+
+def _sidecar(directory: Path, number: int, kind: type[SidecarKind]) -> Iterator[SidecarKind]:
     path = sidecar_path(directory, number)
-    found: dict[str, SidecarRow] = {}
     if not path.exists():
-        return found
-    decode = msgspec.json.Decoder(SidecarRow).decode
+        return
+    decode = msgspec.json.Decoder(kind).decode
     with path.open("rb", READ_B) as file:
         for line in file:
             try:
-                row = decode(line)
+                yield decode(line)
             except (msgspec.MsgspecError, UnicodeDecodeError):
                 continue
-            found[row.id] = row
-    return found
 
 
 def read_seal(directory: Path, number: int) -> Seal | None:

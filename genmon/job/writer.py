@@ -61,19 +61,26 @@ class Writer(Generic[Item]):
         self._thread.join()
 
     def _run(self) -> None:
+        try:
+            self._serve()
+        except BaseException as error:
+            # A writer that ended in silence would be a run that looks alive and keeps nothing.
+            self.trouble = f"Rows are written no more ({error!r}): end the run and start it again"
+            raise
+        finally:
+            self._close_files()
+
+    def _serve(self) -> None:
         while True:
             with self._condition:
                 self._condition.wait_for(lambda: self._pending or self._closing)
                 if not self._pending:
-                    break
-            if not self._closing:
-                time.sleep(_GROUP_S)
-            with self._condition:
+                    return
+                self._condition.wait_for(lambda: self._closing, _GROUP_S)
                 batch, self._pending = self._pending, []
             if not self._write_stubbornly(self._lines(batch)):
-                break
+                return
             self._durable(batch)
-        self._close_files()
 
     def _write_stubbornly(self, parts: list[tuple[Path, bytes]]) -> bool:
         """Write a batch, however long it takes; False when closing and still not possible."""
