@@ -31,7 +31,7 @@ _WORDS = (
     "the of and to in a is that for it as was with be by on not he his but at are this have from or had an they "
     'which one you were all her she there would their we him been has when who will no more if out so "said" what '
     "up its about than into them can only other time new some could these two may first then do any like my now"
-).split()
+)
 
 
 def main() -> None:
@@ -99,7 +99,7 @@ def open_job(folder: Path) -> None:
 def texts() -> tuple[str, random.Random]:
     """Prose of a million characters to cut answers from, and the dice."""
     dice = random.Random(0)
-    words = dice.choices(_WORDS, k=240_000)
+    words = dice.choices(_WORDS.split(), k=240_000)
     return " ".join(word + (".\n" if number % 19 == 0 else "") for number, word in enumerate(words)), dice
 
 

@@ -71,7 +71,7 @@ class JobConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     output: str
     """The job directory."""
     field: str | None = None
-    """Field that holds the prompt (a string, a list of turns, or messages); default: found by shape."""
+    """Field that holds the prompt (a string, a list of turns, or messages); default: found in each record."""
     id_field: str | None = None
     """Field that holds the row's id; default: id, custom_id, or a hash of the row."""
     shard_size: int = 5000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import glob
 import gzip
 import io
@@ -11,13 +12,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
-import zstandard
 from msgspec import Struct
 
 from genmon.config.schema import JobConfig
 from genmon.errors import ConfigError
 from genmon.job.row import Row
 from genmon.job.shapes import BadRecord, rows_of
+from genmon.job.zst import ZstFile
 
 _ENDINGS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson", ".parquet")
 _LINE_MAX_B = 64 << 20
@@ -86,7 +87,7 @@ def records(files: list[Path], first: int = 0) -> Iterator[Record | Skipped]:
                 if number >= first:
                     yield Record(number, source, line, raw)
                 number += 1
-        except (OSError, EOFError, zlib.error, zstandard.ZstdError, ValueError) as error:
+        except (OSError, EOFError, zlib.error, ValueError) as error:
             yield Skipped(number, source, 0, f"the file cannot be read further: {error}")
             number += 1
 
@@ -97,11 +98,13 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
         line = 0
         while raw := file.readline(_LINE_MAX_B):
             line += 1
+            if line == 1:
+                raw = raw.removeprefix(codecs.BOM_UTF8)
             if len(raw) == _LINE_MAX_B and not raw.endswith(b"\n"):
                 while (rest := file.readline(_LINE_MAX_B)) and not rest.endswith(b"\n"):
                     pass
                 yield line, b""
-            elif not raw.isspace():
+            elif raw and not raw.isspace():
                 yield line, raw
 
 
@@ -109,8 +112,7 @@ def _open(path: Path) -> BinaryIO:
     if path.name.endswith(".gz"):
         return io.BufferedReader(gzip.open(path, "rb"), 1 << 20)
     if path.name.endswith(".zst"):
-        reader = zstandard.ZstdDecompressor().stream_reader(path.open("rb"), read_across_frames=True, closefd=True)
-        return io.BufferedReader(reader, 1 << 20)
+        return io.BufferedReader(ZstFile(path), 1 << 20)
     return path.open("rb", buffering=1 << 20)
 
 

@@ -30,10 +30,17 @@ _PARAM_OBJECTS = ("sampling_params", "generation_params")
 _SHAREGPT_ROLES = {
     "human": "user",
     "gpt": "assistant",
+    "chatgpt": "assistant",
+    "bing": "assistant",
+    "bard": "assistant",
     "user": "user",
     "assistant": "assistant",
     "system": "system",
 }
+_FOUND = ("messages", "conversations", "prompt", "turns", "question")
+"""Fields that hold the prompt when the run file names none, each record by itself: the first that it has."""
+_CONTEXT = ("context", "passage", "choices", "options", "input")
+"""Fields of question sets without which the question alone makes no sense."""
 _BODY_OWNED = frozenset({"model", "messages", "stream", "stream_options", "n", "tools", "rid"})
 
 
@@ -102,10 +109,14 @@ def _turns(record: Mapping[str, Json], field: str | None) -> tuple[tuple[Message
         if field not in record:
             raise BadRecord(f"no field {field}")
         return _from_value(record[field], field)
-    for name in ("messages", "conversations", "prompt"):
-        if record.get(name) is not None:
-            return _from_value(record[name], name)
-    raise BadRecord("no messages, conversations or prompt (name the field with job.field)")
+    for name in _FOUND:
+        if record.get(name) is None:
+            continue
+        beside = next((each for each in _CONTEXT if record.get(each)), None) if name == "question" else None
+        if beside is not None:
+            raise BadRecord(f"question stands beside {beside}, which would be lost (name the field with job.field)")
+        return _from_value(record[name], name)
+    raise BadRecord(f"no {', '.join(_FOUND[:-1])} or {_FOUND[-1]} (name the field with job.field)")
 
 
 def _from_value(value: Json, name: str) -> tuple[tuple[Message, ...], ...]:
