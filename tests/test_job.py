@@ -31,7 +31,7 @@ def test_a_new_job_has_every_row_left_in_order(tmp_path: Path) -> None:
     job.close()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     order=st.permutations(range(20)),
     cuts=st.lists(st.integers(0, 20), max_size=3).map(sorted),
