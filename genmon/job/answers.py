@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import zlib
 from collections import deque
 from collections.abc import Iterator
 
 from genmon.job.row import Answer
 from genmon.state import AnswerClass
 
-_TAIL_CHARS = 2000
-_GATE_RATIO = 0.14
-"""Tails that zlib makes smaller than this are looked at closely. Prose and code stay above 0.25."""
-_LOOP_MIN_CHARS = 400
-_LOOP_MIN_REPEATS = 6
+_LOOP_REPEATS = 6
+_LOOP_CHARS = 800
+_LOOP_CHARS_CUT = 400
+"""An answer that was cut off in the middle of saying one thing is suspect sooner than one that came to its end:
+people do ask for tables of thirty blank rows."""
+_PERIOD_MAX_CHARS = 400
+_TAIL_CHARS = _LOOP_REPEATS * _PERIOD_MAX_CHARS
 _NEEDLE_CHARS = 24
-_CANDIDATES = 12
 RUBBISH = frozenset({AnswerClass.EMPTY, AnswerClass.UNCLOSED_THOUGHT, AnswerClass.LOOP})
 """Classes that are no training data: the row is tried again."""
 
@@ -29,7 +29,8 @@ def classify(answer: Answer, *, thinking: bool | None = None) -> AnswerClass:
     if answer.finish_reason == "abort":
         return AnswerClass.ABORTED
     content, reasoning = answer.content.strip(), (answer.reasoning or "").strip()
-    if loops(content) or loops(reasoning):
+    cut = answer.finish_reason == "length"
+    if loops(content, cut=cut) or loops(reasoning, cut=cut):
         return AnswerClass.LOOP
     if not content and not answer.tool_calls:
         return AnswerClass.UNCLOSED_THOUGHT if reasoning and thinking is not False else AnswerClass.EMPTY
@@ -40,31 +41,30 @@ def classify(answer: Answer, *, thinking: bool | None = None) -> AnswerClass:
     return AnswerClass.COMPLETE
 
 
-def loops(text: str) -> bool:
-    """True when the text ends in something said over and over: at least six times, 400 characters in all."""
+def loops(text: str, *, cut: bool = False) -> bool:
+    """True when the text ends in something of up to 400 characters said over and over, and in nothing else.
+
+    That is at least six times, and 800 characters in all (400 in a text that was `cut` by its token limit).
+    """
     tail = text[-_TAIL_CHARS:]
-    if len(tail) < _LOOP_MIN_CHARS:
-        return False
-    encoded = tail.encode()
-    if len(zlib.compress(encoded, 1)) > _GATE_RATIO * len(encoded):
-        return False
-    return any(_repeats(tail, period) for period in _candidate_periods(tail))
+    least = _LOOP_CHARS_CUT if cut else _LOOP_CHARS
+    return len(tail) >= least and any(_repeats(tail, period, least) for period in _candidate_periods(tail))
 
 
 def _candidate_periods(tail: str) -> Iterator[int]:
     """Distances at which the last few characters were said before: one of them is the period of a loop."""
     needle, end = tail[-_NEEDLE_CHARS:], len(tail) - 1
-    for _ in range(_CANDIDATES):
-        found = tail.rfind(needle, 0, end)
-        if found < 0:
+    while (found := tail.rfind(needle, 0, end)) >= 0:
+        period = len(tail) - _NEEDLE_CHARS - found
+        if period > _PERIOD_MAX_CHARS:
             return
-        yield len(tail) - _NEEDLE_CHARS - found
+        yield period
         end = found + _NEEDLE_CHARS - 1
 
 
-def _repeats(tail: str, period: int) -> bool:
+def _repeats(tail: str, period: int, least: int) -> bool:
     """Whether the end of the text repeats with this period for long enough."""
-    stretch = max(_LOOP_MIN_CHARS, _LOOP_MIN_REPEATS * period)
+    stretch = max(least, _LOOP_REPEATS * period)
     if stretch > len(tail):
         return False
     end = tail[-stretch:]
