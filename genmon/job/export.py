@@ -81,23 +81,28 @@ def _shards(directory: Path) -> Iterator[Path]:
 
 
 def _lines(directory: Path) -> Iterator[bytes]:
-    """Whole lines only: the last one of a running job may be half written."""
+    """The lines as they are."""
     for path in _shards(directory):
-        with path.open("rb", READ_B) as file:
-            yield from (line for line in file if line.endswith(b"\n"))
+        yield from (line for line, _ in _whole(path))
 
 
 def _rows(directory: Path) -> Iterator[tuple[TrainingRow, SidecarRow | None]]:
-    decode = msgspec.json.Decoder(TrainingRow).decode
     for path in _shards(directory):
         about = read_sidecar(directory, int(path.stem))
-        with path.open("rb", READ_B) as file:
-            for line in file:
-                try:
-                    row = decode(line)
-                except (msgspec.MsgspecError, UnicodeDecodeError):
-                    continue  # torn: genmon verify tells, and the next run mends it
-                yield row, about.get(row.id)
+        yield from ((row, about.get(row.id)) for _, row in _whole(path))
+
+
+def _whole(path: Path) -> Iterator[tuple[bytes, TrainingRow]]:
+    """Lines that are rows. The last one of a running job may be half written; verify tells of others."""
+    decode = msgspec.json.Decoder(TrainingRow).decode
+    with path.open("rb", READ_B) as file:
+        for line in file:
+            try:
+                row = decode(line)
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                continue
+            if line.endswith(b"\n"):
+                yield line, row
 
 
 def _batch_lines(directory: Path) -> Iterator[bytes]:

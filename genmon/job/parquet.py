@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,7 +26,10 @@ def parquet_rows(path: Path) -> Iterator[bytes]:
 
 
 def write_parquet(jsonl: Path, destination: Path, columns: dict[str, str]) -> None:
-    """Turn JSON lines into a Parquet file with these columns (name → DuckDB type); other keys are left out."""
+    """Turn JSON lines into a Parquet file with these columns (name → DuckDB type); other keys are left out.
+
+    Raises `OSError` when it cannot be written.
+    """
     connection = _connect()
     try:
         spec = ", ".join(f"'{name}': '{kind}'" for name, kind in columns.items())
@@ -34,6 +38,8 @@ def write_parquet(jsonl: Path, destination: Path, columns: dict[str, str]) -> No
         connection.execute(
             f"COPY (SELECT * FROM {reader}) TO '{_quoted(destination)}' (FORMAT parquet, COMPRESSION zstd)"
         )
+    except duckdb.Error as error:
+        raise OSError(errno.EIO, str(error).splitlines()[0]) from error
     finally:
         connection.close()
 
