@@ -73,10 +73,10 @@ def test_parquet_holds_all_that_is_known_of_a_row(tmp_path: Path) -> None:
     assert export(config.output, "parquet", target) == 20
     quoted = str(target).replace("'", "''")
     columns = "id, answer, reasoning, answer_class, completion_tokens, acceptance_length, server, latency_s"
-    table = duckdb.sql(f"SELECT {columns} FROM '{quoted}'").fetchall()
+    table = duckdb.execute(f"SELECT {columns} FROM '{quoted}'").fetchall()
     assert table[0] == ("r7", "Answer to r7.", "A thought.", "complete", 10, 2.5, "s0", 0.5)
     assert sorted(row[0] for row in table) == sorted(f"r{n}" for n in range(20))
-    roles = duckdb.sql(f"SELECT conversations->>'$[1].role' FROM '{quoted}' WHERE id = 'r3'").fetchall()
+    roles = duckdb.execute(f"SELECT conversations->>'$[1].role' FROM '{quoted}' WHERE id = 'r3'").fetchall()
     assert roles == [("assistant",)]
     assert [path.name for path in tmp_path.glob("*.unfinished*")] == []
 
@@ -124,7 +124,7 @@ def test_a_row_without_a_sidecar_comes_out_with_unknowns(tmp_path: Path) -> None
     body = lines(tmp_path / "batch.jsonl")[0]["response"]["body"]  # type: ignore[index]
     assert body["usage"] is None
     export(config.output, "parquet", tmp_path / "all.parquet")
-    known = duckdb.sql(f"SELECT answer, completion_tokens FROM '{tmp_path / 'all.parquet'}'").fetchall()
+    known = duckdb.execute(f"SELECT answer, completion_tokens FROM '{tmp_path / 'all.parquet'}'").fetchall()
     assert known == [("Answer to r0.", None), ("Answer to r1.", None)]
 
 

@@ -192,7 +192,7 @@ def write_as(path: Path, content: bytes = CONTENT) -> Path:
     elif path.suffix == ".parquet":
         source = path.with_suffix(".source.jsonl")
         source.write_bytes(content)
-        duckdb.sql(f"COPY (SELECT * FROM read_json('{source}', format='nd')) TO '{path}' (FORMAT parquet)")
+        duckdb.execute(f"COPY (SELECT * FROM read_json('{source}', format='nd')) TO '{path}' (FORMAT parquet)")
     else:
         path.write_bytes(content)
     return path

@@ -17,7 +17,6 @@ from genmon.job.verify import verify
 from genmon.job.writer import Writer
 from tests.rows import do, job_config, left, shard_ids
 
-
 SLOW = pytest.mark.slow
 
 
@@ -153,7 +152,7 @@ def test_a_full_disk_is_told_and_with_room_again_nothing_is_lost_or_doubled(tmp_
     with writing(config, largest_b) as child:
         assert child.stdout is not None
         assert child.stdin is not None
-        word, done, sentence = next(line for line in child.stdout if line.startswith("trouble")).split(maxsplit=2)
+        _, done, sentence = next(line for line in child.stdout if line.startswith("trouble")).split(maxsplit=2)
         assert sentence.startswith("Rows cannot be written to ")
         assert "; they are kept and tried again" in sentence
         assert verify(config.output).done >= int(done)
