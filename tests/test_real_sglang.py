@@ -1,6 +1,7 @@
 """The same program on real SGLang servers (on CPU, a tiny random model): launch, ready, rows, verify, nothing left.
 
-Needs GENMON_SGLANG_PYTHON, an interpreter made by tests/sglang_cpu/install.sh.
+Needs GENMON_SGLANG_PYTHON, an interpreter made by tests/sglang_cpu/install.sh; with GENMON_REAL_PROMPTS (see
+real_prompts.py) also rows of public benchmarks.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from genmon.commands import Drain, Restart
 from genmon.errors import Refused, StartError
 from genmon.state import FlagChange
 from genmon.wire.client import SocketLink
+from tests.real_prompts import FOLDER, first_of_each, needs_real_prompts
 
 HERE = Path(__file__).parent / "sglang_cpu"
 PYTHON = os.environ.get("GENMON_SGLANG_PYTHON")
@@ -56,7 +58,7 @@ SGLANG_USE_CPU_ENGINE = "1"
 HF_HUB_OFFLINE = "1"
 TRANSFORMERS_OFFLINE = "1"
 [job]
-prompts = ["prompts.jsonl"]
+prompts = ["prompts*.jsonl"]
 output = "out"
 shard_size = 64
 [sampling]
@@ -78,6 +80,11 @@ def write_run(folder: Path, rows: int) -> Path:
             }
             line = {"custom_id": f"q{number}", "method": "POST", "url": "/v1/chat/completions", "body": body}
             file.write(json.dumps(line) + "\n")
+    return write_run_file(folder)
+
+
+def write_run_file(folder: Path) -> Path:
+    """A run of the prompts in this folder."""
     path = folder / "run.toml"
     path.write_text(RUN_FILE.format(model=HERE / "model", python=PYTHON, shim=HERE / "shim"))
     return path
@@ -126,6 +133,25 @@ def test_two_servers_answer_every_row(tmp_path: Path) -> None:
         for line in path.read_text().splitlines()
     ]
     assert all(row["conversations"][-1]["content"].startswith("The answer is ") for row in shards)
+    assert sglang_processes(tmp_path) == []
+
+
+@needs_real_prompts
+def test_prompts_that_nobody_here_wrote(tmp_path: Path) -> None:
+    """A random model answers them in rubbish, some of which fails its tries: every row is settled all the same."""
+    assert FOLDER is not None
+    rows = first_of_each(FOLDER, 70, tmp_path)
+    assert rows >= 200
+    ran = genmon("--batch", write_run_file(tmp_path))
+    assert ran.returncode in (0, 1), ran.stdout + ran.stderr
+    verified = genmon("verify", "--json", tmp_path / "out")
+    assert verified.returncode == 0, verified.stdout
+    report = json.loads(verified.stdout)
+    assert (report["rows"], report["skipped"], report["missing"]) == (rows, 0, 0)
+    assert report["done"] > 0.9 * rows
+    failed = tmp_path / "out" / "failed.jsonl"
+    reasons = [json.loads(line)["error"] for line in failed.read_text().splitlines()] if failed.exists() else []
+    assert all("in each of 3 tries" in reason for reason in reasons), reasons
     assert sglang_processes(tmp_path) == []
 
 
