@@ -271,8 +271,8 @@ def test_rubbish_past_the_threshold_pauses_the_run_and_resume_goes_on(tmp_path: 
 
 
 def test_a_row_that_outlives_too_many_servers_is_suspected(tmp_path: Path) -> None:
-    write_prompts(tmp_path, 3)
-    config = run_config(tmp_path, limits=LimitsConfig(server_failures=3, pause_above=1.0))
+    write_prompts(tmp_path, 2)
+    config = run_config(tmp_path, limits=LimitsConfig(server_failures=2, pause_above=1.0))
 
     async def busy(server: str, request: ChatRequest) -> Answer:
         raise ServerBusy("HTTP 500: CUDA error")

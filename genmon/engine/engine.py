@@ -232,6 +232,7 @@ class Engine:
             if number:
                 await asyncio.sleep(self._config.servers.stagger_s)
             await self._host.start(server)
+            await self._look()
 
     async def _measure_disk(self) -> None:
         """In a thread: a network disk may let it wait."""
@@ -297,6 +298,7 @@ class Engine:
             share = f"{self._window.share:.0%} of the last answers are empty, unclosed thoughts or loops"
             self._tell("rubbish", TellLevel.ALARM, f"Paused: {share}", "look at failed.jsonl; then resume or stop")
             self._hold("answers", share)
+            self._show()
 
     def _hold(self, by: str, reason: str) -> None:
         self._holds[by] = reason
