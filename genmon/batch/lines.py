@@ -104,6 +104,7 @@ def progress_line(state: State) -> str:
         f"{decimal(job.joules_per_token)} J/tok",
         *([energy(job.energy_j)] if job.energy_j is not None else []),
         answer_classes(state),
+        *gpu_troubles(state),
     ]
     if state.phase in (RunPhase.RUNNING, RunPhase.STARTING):
         spread = "" if job.eta_s is None else f" ({duration(job.eta_low_s)} to {duration(job.eta_high_s)})"
@@ -119,6 +120,11 @@ def tell_line(tell: Tell) -> str:
 def count_exact(value: int | None) -> str:
     """A whole number, never shortened."""
     return "–" if value is None else f"{value:,}"
+
+
+def gpu_troubles(state: State) -> list[str]:
+    """What keeps figures of a GPU from being known, a sentence each."""
+    return [f"GPU {gpu.index}: {gpu.trouble}" for gpu in state.gpus if gpu.trouble]
 
 
 def answer_classes(state: State) -> str:

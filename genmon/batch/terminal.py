@@ -10,7 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from genmon.batch.lines import answer_classes, count_exact
+from genmon.batch.lines import answer_classes, count_exact, gpu_troubles
 from genmon.engine.engine import Outcome
 from genmon.figures import UNKNOWN, count, decimal, duration, energy, share, watts
 from genmon.state import RunPhase, ServerPhase, ServerState, State
@@ -54,7 +54,7 @@ class TerminalView:
 
 def picture(state: State, width: int, height: int) -> Group:
     """The whole view, at most `width` columns and `height` rows."""
-    room = height - 8 - min(_EVENTS_SHOWN, len(state.events)) - len(state.tells)
+    room = height - 8 - min(_EVENTS_SHOWN, len(state.events)) - len(state.tells) - len(gpu_troubles(state))
     return Group(_header(state), _rows(state, width), _figures(state), _servers(state, width, room), *_story(state))
 
 
@@ -159,6 +159,7 @@ def _story(state: State) -> list[Text]:
         )
         for tell in state.tells
     ]
+    lines += [Text(each, style="yellow", no_wrap=True, overflow="ellipsis") for each in gpu_troubles(state)]
     for event in state.events[-_EVENTS_SHOWN:]:
         at = time.strftime("%H:%M:%S", time.localtime(event.at))
         lines.append(Text(f"{at}  {event.text}", style="dim", no_wrap=True, overflow="ellipsis"))
