@@ -33,6 +33,7 @@ def started(version: str, *flags: str) -> Arguments:
         (OLD, [*RADIX_OFF, *NEXTN, *THREE, "--max-running-requests", "64"], 64),
         (NEW, [*NEXTN, *THREE, "--max-running-requests", "128"], 16),  # auto is extra_buffer
         (NEW, [*NEXTN, *THREE, *RADIX_OFF], 48),
+        (NEW, [*RADIX_OFF, *NEW_LAZY, "--max-running-requests", "64"], 64),  # refused before 0.5.14 only
     ],
 )
 def test_the_cap_granted(version: str, flags: list[str], cap: int) -> None:
@@ -44,7 +45,6 @@ def test_the_cap_granted(version: str, flags: list[str], cap: int) -> None:
     [
         (OLD, [*NEXTN, *THREE], "not compatible with radix cache when using --mamba-scheduler-strategy no_buffer"),
         (OLD, [*RADIX_OFF, *OLD_BUFFER], "extra_buffer is not compatible with --disable-radix-cache"),
-        (NEW, [*RADIX_OFF, *NEW_LAZY], "extra_buffer is not compatible with --disable-radix-cache"),
         (NEW, ["--speculative-algorithm", "MAGIC"], "Unknown speculative algorithm name: MAGIC"),
         (NEW, ["--mamba-radix-cache-strategy", "no_buffer"], "no_buffer do not support overlap schedule"),
     ],

@@ -146,7 +146,8 @@ def _refuse(found: argparse.Namespace, strategy: str, *, new: bool) -> None:
         )
     if radix and strategy == "no_buffer" and new and not found.disable_overlap_schedule:
         raise ValueError("no_buffer do not support overlap schedule.")
-    if not radix and found.strategy.startswith("extra_buffer"):
+    # Refused up to 0.5.13 only.
+    if not radix and found.strategy.startswith("extra_buffer") and not new:
         raise ValueError("mamba extra_buffer is not compatible with --disable-radix-cache.")
     if mtp and found.speculative_num_steps is None:
         # All three numbers, or none of them.
