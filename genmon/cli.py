@@ -120,7 +120,7 @@ def init(output: Path | None) -> None:
     except GenmonError as error:
         click.echo(f"note: {error}", err=True)
         gpus = ()
-    text = starter(gpus, Path.cwd())
+    text = starter(gpus, Path.cwd(), output.resolve().parent if output else None)
     if output is None:
         click.echo(text, nl=False)
         return

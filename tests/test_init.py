@@ -110,6 +110,17 @@ def test_it_takes_the_interpreter_that_has_sglang(tmp_path: Path, monkeypatch: p
     assert written(tmp_path, [])[1].servers.python == str(here)
 
 
+def test_prompts_are_named_from_where_the_run_file_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "p.jsonl").write_text('{"prompt": "Q?"}\n')
+    result = CliRunner().invoke(genmon, ["init", "-o", "sub/run.toml"])
+    assert result.exit_code == 0, result.output
+    config = load(tmp_path / "sub/run.toml")
+    assert [Path(each).resolve() for each in config.job.prompts] == [tmp_path / "p.jsonl"]
+    assert config.output == tmp_path / "sub/runs/first"
+
+
 def test_the_command_writes_a_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(genmon, ["init", "-o", "run.toml"])

@@ -35,14 +35,17 @@ class Gpu(Protocol):
         ...
 
 
-def starter(gpus: Sequence[Gpu], folder: Path) -> str:
-    """A run file for GPUs as these, the SGLang found, and the prompts in `folder`; `load` accepts it as it is."""
+def starter(gpus: Sequence[Gpu], folder: Path, home: Path | None = None) -> str:
+    """A run file for GPUs as these, the SGLang found, and the prompts in `folder`; `load` accepts it as it is.
+
+    `home` is where the run file will lie, to which its paths are relative; `folder` itself when not given.
+    """
     return _TEMPLATE.format(
         seen="\n".join(f"#   {line}" for line in _seen(gpus)),
         gpus=str(list(range(len(gpus)))) if gpus else '"all"',
         python=json.dumps(str(_python(folder)), ensure_ascii=False),
         requests=_requests(gpus),
-        prompts=json.dumps(_prompts(folder), ensure_ascii=False),
+        prompts=json.dumps(_prompts(folder, home or folder), ensure_ascii=False),
     )
 
 
@@ -81,14 +84,14 @@ def _requests(gpus: Sequence[Gpu]) -> int:
     return 32 if smallest > 120 * _GIB else 16
 
 
-def _prompts(folder: Path) -> list[str]:
+def _prompts(folder: Path, home: Path) -> list[str]:
     """The prompt files there, or a glob when they are many, or a placeholder."""
     names = sorted(each.name for each in folder.iterdir() if each.is_file() and each.name.endswith(_ENDINGS))
     if not names:
         return ["prompts.jsonl"]
-    if len(names) <= _MOST_NAMED:
-        return names
-    return [f"*{ending}" for ending in _ENDINGS if any(name.endswith(ending) for name in names)]
+    if len(names) > _MOST_NAMED:
+        names = [f"*{ending}" for ending in _ENDINGS if any(name.endswith(ending) for name in names)]
+    return [os.path.relpath(folder / name, home) for name in names]
 
 
 _TEMPLATE = """\
