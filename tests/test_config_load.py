@@ -189,6 +189,10 @@ def test_a_key_inside_a_long_string_is_none(loaded: Loader) -> None:
         ("shard_size = 0", "line 6: job.shard_size must be at least 1, not 0."),
         ("samples = 0", "job.samples must be at least 1, not 0."),
         ("limit = 0", "job.limit must be at least 1, not 0."),
+        (
+            '[servers.env]\nPROMETHEUS_MULTIPROC_DIR = "/x"',
+            "line 7: servers.env.PROMETHEUS_MULTIPROC_DIR cannot be set: servers that share one show each other's",
+        ),
         ("[sampling]\nmax_tokens = 0", "sampling.max_tokens must be at least 1, not 0."),
         ("[sampling]\ntemperature = -0.1", "sampling.temperature must be at least 0, not -0.1."),
         ("[sampling]\ntemperature = inf", "sampling.temperature must be at least 0, not inf."),
@@ -345,12 +349,12 @@ def test_the_demo_is_a_right_run_and_its_prompts_are_the_same_each_time(tmp_path
 
 
 def test_the_ready_demo_has_prompts_of_one_and_of_several_turns() -> None:
-    from genmon.job.prompts import Skipped, find_files, rows
+    from genmon.job.prompts import Made, find_files, rows
 
     config = load(next(path for path in CONFIGS if path.stem == "demo"))
     made = list(rows(find_files(config.job.prompts), config.job))
-    assert not any(isinstance(each, Skipped) for each in made)
-    turns = [len(row.turns) for each in made if isinstance(each, list) for row in each]
+    assert all(isinstance(each, Made) for each in made)
+    turns = [len(row.turns) for each in made if isinstance(each, Made) for row in each.rows]
     assert len(made) == 64
     assert len(turns) == 64 * config.job.samples
     assert max(turns) > 1

@@ -92,6 +92,12 @@ def _servers(config: RunConfig) -> Iterator[Problem]:
     for gpu in named:
         if isinstance(gpu, int) and gpu < 0:
             yield Problem(("servers", "gpus"), f"servers.gpus names {gpu}: indices begin at 0")
+    if "PROMETHEUS_MULTIPROC_DIR" in servers.env:
+        sentence = (
+            "servers.env.PROMETHEUS_MULTIPROC_DIR cannot be set: servers that share one show each other's metrics as "
+            "their own; remove it, SGLang makes a folder for each"
+        )
+        yield Problem(("servers", "env", "PROMETHEUS_MULTIPROC_DIR"), sentence)
     mtp = servers.mtp
     if mtp.enabled and mtp.topk == 1 and mtp.draft_tokens != mtp.steps + 1:
         wanted = mtp.steps + 1
