@@ -183,7 +183,6 @@ class LocalHost:
             self._sglang = interpreter.sglang
             self._known_flags = await asyncio.to_thread(known_flags, interpreter) or table(interpreter.sglang)
         self._flags = run_flags(config)
-        used_b = {sample.uuid: sample.memory_used_b for sample in self._gpus.latest()}
         specs = []
         for number, (index, uuid) in enumerate(self._chosen_gpus()):
             env = dict(config.servers.env)
@@ -213,7 +212,9 @@ class LocalHost:
                 cap_requested=cap_requested(self._flags),
                 simulated=simulation is not None,
             )
-            specs.append((spec, self._memory_free(uuid, used_b.get(uuid) if uuid else None)))
+            # Asked of the driver itself: there may be no sample yet.
+            used_b = await asyncio.to_thread(self._gpus.memory_used_b, uuid) if uuid else None
+            specs.append((spec, self._memory_free(uuid, used_b)))
         return specs
 
     def _chosen_gpus(self) -> list[tuple[int | None, str | None]]:
