@@ -135,7 +135,7 @@ def init(output: Path | None) -> None:
 @run_options
 def check(run_file: Path, **options: object) -> None:
     """Say, before anything starts, whether a run could: GPUs, SGLang, flags, ports, disk, prompts."""
-    from genmon.check import check as check_run
+    from genmon.check.report import check as check_run
 
     raise SystemExit(check_run(_config(run_file, False, options), sys.stdout))
 

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import pytest
 
-from genmon.check import check
+from genmon.check.report import check
 from genmon.config.load import load
 from genmon.gpu.nvml import Nvml
 from genmon.job.job import Job
@@ -30,6 +30,7 @@ class DriverError(Exception):
 class Driver(ModuleType):
     """A box of cards, as pynvml shows it."""
 
+    NVML_CLOCK_SM = 1
     NVMLError = DriverError
     NVML_ERROR_LIBRARY_NOT_FOUND = 12
     NVML_ERROR_DRIVER_NOT_LOADED = 9
