@@ -231,7 +231,7 @@ def _tell(plan: Plan) -> None:
 def _lines(change: FlagChange) -> list[str]:
     lines = [f"change {change.id}, {', '.join(change.servers)}: {change.what}: {change.outcome or change.stage}"]
     if change.verdict is not None:
-        lines.append(change.verdict.sentence)
+        lines.append(f"{change.verdict.word}: {change.verdict.sentence}")
     return lines
 
 

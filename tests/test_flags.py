@@ -401,6 +401,11 @@ def test_an_edit_changes_mtp_first_then_takes_out_then_puts_in() -> None:
     )
     assert flags["speculative-num-steps"] == 5
     assert "max-running-requests" not in flags
+    assert edit({}, set={"cuda-graph-bs": "1 2 4", "x": "0.5", "y": '{"a": 1}'}) == {
+        "cuda-graph-bs": [1, 2, 4],
+        "x": 0.5,
+        "y": '{"a": 1}',
+    }
     assert diff({"a": 16, "c": True}, {"a": 64, "b": "x"}) == "−c, a 16→64, +b x"
     assert words({"api-key": "hush", "off": False, "on": True}) == ("api-key ***", "on")
 

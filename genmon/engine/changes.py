@@ -95,7 +95,7 @@ class Changes:
             if verdict is not None:
                 change.tell(verdict=verdict)
                 if verdict.settled:
-                    self._say(f"{change.public.what}: {verdict.sentence}")
+                    self._say(f"{change.public.what}: {verdict.word}: {verdict.sentence}")
 
     def public(self) -> tuple[FlagChange, ...]:
         """All changes under way and the last few that ended."""
@@ -151,6 +151,7 @@ class Changes:
         self._changes.append(change)
         self._forget()
         change.task = asyncio.create_task(self._carry_out(change))
+        change.task.add_done_callback(lambda task: self._ended_badly(change, task))
         return f"Restarting {', '.join(wish.after)}: {wish.what}."
 
     async def close(self) -> None:
@@ -188,6 +189,12 @@ class Changes:
         for each in self._changes:
             each.trial.restarted(state)
 
+    def _ended_badly(self, change: _Change, task: asyncio.Task[None]) -> None:
+        """A bug of genmon's own is told, and does not keep its servers from being changed for ever."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            change.failed = f"genmon itself: {error!r}"
+            self._end(change)
+
     def _end(self, change: _Change) -> None:
         public = change.public
         left = [server for server in public.servers if server not in public.done]
@@ -215,6 +222,7 @@ class Changes:
         task = asyncio.create_task(self._roll_back(change, state.name, reason))
         self._rolling_back.add(task)
         task.add_done_callback(self._rolling_back.discard)
+        task.add_done_callback(lambda task: self._ended_badly(change, task))
 
     async def _roll_back(self, change: _Change, server: str, reason: str) -> None:
         await self._rolling.roll_back(server, change.before[server], change.order, reason)

@@ -81,7 +81,7 @@ def judge(arms: Sequence[Arm], control: Mapping[str, Sequence[Slice]]) -> Verdic
     word, settled = _word(_log_ratio("tokens_per_s", arms, control), fewest)
     return Verdict(
         word=word,
-        sentence=_sentence(word, effects, arms, tuple(control)),
+        sentence=_sentence(effects, arms, tuple(control)),
         effects=effects,
         each=each,
         control=tuple(control),
@@ -219,9 +219,9 @@ def _measuring(arms: Sequence[Arm]) -> str:
     return f"Measuring: {seen_s:.0f} of at least {SLICES_MIN * SLICE_S:.0f} s at full load."
 
 
-def _sentence(word: str, effects: Sequence[Effect], arms: Sequence[Arm], control: Sequence[str]) -> str:
+def _sentence(effects: Sequence[Effect], arms: Sequence[Arm], control: Sequence[str]) -> str:
     tokens, power, joules, acceptance = effects
-    parts = [f"{word}: tokens/s {_change(tokens)}"]
+    parts = [f"tokens/s {_change(tokens)}"]
     for effect, unit, digits in ((power, "W", 0), (joules, "J/token", 3)):
         if effect.before is not None and effect.after is not None:
             parts.append(f"{effect.before:.{digits}f} → {effect.after:.{digits}f} {unit}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from genmon.config.rules import OWNED, PARALLEL
@@ -12,6 +13,7 @@ from genmon.fleet.flags.problems import problems
 from genmon.fleet.flags.speculation import mtp_off, mtp_on
 
 _SPECULATION = "speculative-"
+_NUMBER = re.compile(r"-?\d+(\.\d+)?")
 
 
 def edit(
@@ -59,7 +61,11 @@ def _name(flag: str) -> str:
 
 
 def _value(value: str | bool) -> FlagValue:
-    """A number as a number, so that it compares with the run file's."""
-    if isinstance(value, str) and value.lstrip("-").isdigit():
-        return int(value)
-    return value
+    """A number as a number, several as a list: as a run file has them."""
+    if not isinstance(value, str):
+        return value
+    parts = value.split()
+    if not parts or not all(_NUMBER.fullmatch(part) for part in parts):
+        return value
+    numbers: list[str | int | float] = [float(part) if "." in part else int(part) for part in parts]
+    return numbers if len(numbers) > 1 else numbers[0]
