@@ -210,7 +210,7 @@ def test_a_canary_is_promoted_to_the_others_and_taken_back(tmp_path: Path) -> No
         await until(lambda: box.change().verdict is not None)
         verdict = box.change().verdict
         assert verdict is not None
-        assert verdict.control == ("s0", "s2") or "No comparison" in verdict.sentence
+        assert "No comparison" in verdict.sentence
         assert [each.server for each in box.engine.plan(Promote(1)).servers] == ["s0", "s2"]
         box.engine.command(Promote(1))
         with pytest.raises(Refused, match="under way"):

@@ -66,7 +66,9 @@ def test_a_minute_after_warm_up_the_verdict_is_there() -> None:
     clock.restart("s0", 1800.0)
     trial = Trial(clock.slices, ["s1"])
     trial.begin(clock.states["s0"], flags_since=0.0)
-    early = verdict_after(clock, trial, 80)
+    first = verdict_after(clock, trial, 20)
+    assert first is not None and "Warming up for 30 s" in first.sentence
+    early = verdict_after(clock, trial, 60)
     assert early is not None and early.effects == ()
     assert "Measuring" in early.sentence
     verdict = verdict_after(clock, trial, 30)

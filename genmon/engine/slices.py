@@ -38,6 +38,11 @@ class Slices:
         self._full, self._latency_s = full, latency_s
         self._courses: dict[str, _Course] = {}
 
+    @property
+    def warm_up_s(self) -> float:
+        """So long after a launch nothing is measured."""
+        return max(_WARM_UP_S, self._latency_s())
+
     def hear(self, servers: tuple[ServerState, ...], gpus: tuple[GpuSample, ...], now: float) -> None:
         """Take in one poll, at `now` Unix seconds."""
         of_uuid = {gpu.uuid: gpu for gpu in gpus}
@@ -48,7 +53,7 @@ class Slices:
                 if course.number is not None and not course.spoiled and (made := _cut(course.number, course.samples)):
                     course.slices.append(made)
                 course.number, course.spoiled, course.samples = number, False, []
-            warm = now - state.since >= max(_WARM_UP_S, self._latency_s())
+            warm = now - state.since >= self.warm_up_s
             if state.phase is ServerPhase.READY and warm and self._full(state.name):
                 course.samples.append((state, of_uuid.get(state.gpu_uuid or "")))
             else:

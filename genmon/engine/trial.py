@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 
 from genmon.engine.slices import Slices
-from genmon.engine.verdict import LOOKS, SLICE_S, Arm, Slice, judge
+from genmon.engine.verdict import LOOKS, NOT_YET, SLICE_S, Arm, Slice, judge
 from genmon.state import ServerPhase, ServerState, Verdict
 
 _WATCHED_S = 300.0
@@ -78,6 +78,9 @@ class Trial:
         if due == self._looked:
             return None
         self._looked = due
+        if not seen and all(len(arm.before) >= LOOKS[0] for arm in arms):
+            words = f"Warming up for {self._slices.warm_up_s:.0f} s, as long as a row takes"
+            return Verdict(word=NOT_YET, sentence=f"{words}: until then all rows in flight are young.")
         verdict = judge(arms, {server: self._slices.of(server) for server in sorted(self._control)})
         self.judging = not verdict.settled
         return verdict

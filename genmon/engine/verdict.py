@@ -18,6 +18,7 @@ from msgspec import Struct
 from genmon.state import Effect, Verdict
 
 SLICE_S = 10.0
+NOT_YET = "no difference yet"
 LOOKS = (6, 9, 12, 18, 24, 36, 48, 72, 96, 120)
 """Slices after the change, a minute to twenty minutes, at which a verdict is due: who looks at every slice, and stops
 at the first that pleases, sees differences that are none."""
@@ -75,7 +76,7 @@ def judge(arms: Sequence[Arm], control: Mapping[str, Sequence[Slice]]) -> Verdic
     fewest = min((len(arm.after) for arm in arms), default=0)
     if not arms or fewest < SLICES_MIN or min(len(arm.before) for arm in arms) < SLICES_MIN:
         hopeless = any(len(arm.before) < SLICES_MIN for arm in arms)
-        return Verdict(word=_NOT_YET, sentence=_measuring(arms), control=tuple(control), settled=hopeless)
+        return Verdict(word=NOT_YET, sentence=_measuring(arms), control=tuple(control), settled=hopeless)
     effects = tuple(_effect(name, arms, control) for name in _FIGURES)
     each = tuple(_effect(name, [arm], control, server=arm.server) for arm in arms if len(arms) > 1 for name in _FIGURES)
     word, settled = _word(_log_ratio("tokens_per_s", arms, control), fewest)
@@ -87,9 +88,6 @@ def judge(arms: Sequence[Arm], control: Mapping[str, Sequence[Slice]]) -> Verdic
         control=tuple(control),
         settled=settled,
     )
-
-
-_NOT_YET = "no difference yet"
 
 
 class _Ratio(Struct, frozen=True):
@@ -106,7 +104,7 @@ class _Ratio(Struct, frozen=True):
 
 def _word(ratio: _Ratio | None, slices: int) -> tuple[str, bool]:
     if ratio is None:
-        return _NOT_YET, False
+        return NOT_YET, False
     low, high = ratio.bounds(_SURE)
     if low > math.log1p(_MATTERS):
         return "better", True
@@ -115,7 +113,7 @@ def _word(ratio: _Ratio | None, slices: int) -> tuple[str, bool]:
     low, high = ratio.bounds(_SHOWN)
     if slices >= SLICES_MAX or (low > -_NO_DIFFERENCE and high < _NO_DIFFERENCE):
         return "no difference", True
-    return _NOT_YET, False
+    return NOT_YET, False
 
 
 def _log_ratio(figure: str, arms: Sequence[Arm], control: Mapping[str, Sequence[Slice]]) -> _Ratio | None:
