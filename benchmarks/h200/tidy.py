@@ -18,41 +18,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _UUID = re.compile(r"GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_SERIES = re.compile(
-    r"(?:# (?:HELP|TYPE) )?sglang:(?:num_running_reqs|num_queue_reqs|token_usage|full_token_usage|mamba_usage"
-    r"|cache_hit_rate|gen_throughput|generation_tokens_total|prompt_tokens_total|realtime_tokens_total|num_retracted_reqs\w*|spec_\w+"
-    r"|cuda_graph_passes_total|num_grammar_queue_reqs|time_to_first_token_seconds\w*)[{ ]"
+_READ = (
+    *("num_running_reqs", "num_queue_reqs", "num_grammar_queue_reqs", "num_retracted_reqs", "cuda_graph_passes_total"),
+    *("token_usage", "full_token_usage", "mamba_usage", "cache_hit_rate", "gen_throughput", r"spec_\w+"),
+    *("generation_tokens_total", "prompt_tokens_total", "realtime_tokens_total", r"time_to_first_token_seconds\w*"),
 )
+_SERIES = re.compile(rf"(?:# (?:HELP|TYPE) )?sglang:(?:{'|'.join(_READ)})[{{ ]")
 _FIELDS = (
-    "model_path",
-    "context_length",
-    "host",
-    "port",
-    "mem_fraction_static",
-    "max_running_requests",
-    "tp_size",
-    "dp_size",
-    "enable_metrics",
-    "api_key",
-    "served_model_name",
-    "reasoning_parser",
-    "speculative_algorithm",
-    "speculative_num_steps",
-    "speculative_eagle_topk",
-    "speculative_num_draft_tokens",
-    "disable_overlap_schedule",
-    "disable_radix_cache",
-    "disable_cuda_graph",
-    "cuda_graph_max_bs",
-    "attention_backend",
-    "load_format",
-    "version",
-    "internal_states",
-    "effective_max_running_requests_per_dp",
-    "last_gen_throughput",
-    "memory_usage",
-    "avg_spec_accept_length",
-    "max_total_num_tokens",
+    *("model_path", "context_length", "host", "port", "mem_fraction_static", "max_running_requests", "tp_size"),
+    *("dp_size", "enable_metrics", "api_key", "served_model_name", "reasoning_parser", "speculative_algorithm"),
+    *("speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens", "disable_overlap_schedule"),
+    *("disable_radix_cache", "disable_cuda_graph", "cuda_graph_max_bs", "attention_backend", "load_format", "version"),
+    *("internal_states", "effective_max_running_requests_per_dp", "last_gen_throughput", "memory_usage"),
+    *("avg_spec_accept_length", "max_total_num_tokens"),
 )
 _LOG = re.compile(
     r"Load weight|Memory pool|KV Cache|[Mm]amba|max_total_num_tokens|Capture|fired up|SIGTERM|Gracefully|crashed"
