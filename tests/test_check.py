@@ -36,7 +36,6 @@ class Driver(ModuleType):
     NVML_ERROR_DRIVER_NOT_LOADED = 9
     NVML_ERROR_NO_PERMISSION = 4
     NVML_ERROR_LIB_RM_VERSION_MISMATCH = 18
-    NVML_CLOCK_SM = 1
 
     def __init__(self, count: int, used_b: int = 0, limit_w: int = 600) -> None:
         super().__init__("pynvml")

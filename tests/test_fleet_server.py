@@ -264,7 +264,7 @@ def test_ready_is_a_real_answer(tmp_path: Path, groups: Groups) -> None:
             supervised(stub(tmp_path, "--smoke", "blank", max_restarts=0), groups) as blank,
             supervised(stub(tmp_path, "--smoke", "400", name="s1", max_restarts=0), groups) as refusing,
             supervised(
-                stub(tmp_path, "--smoke", "503", name="s2", start_timeout_s=1.0, max_restarts=0), groups
+                stub(tmp_path, "--smoke", "503", name="s2", start_timeout_s=3.0, max_restarts=0), groups
             ) as busy,
             supervised(
                 stub(tmp_path, "--listen-after", "60", name="s3", start_timeout_s=0.5, max_restarts=0), groups
@@ -275,7 +275,7 @@ def test_ready_is_a_real_answer(tmp_path: Path, groups: Groups) -> None:
             assert "answered with nothing" in str((await blank.until(P.GIVEN_UP)).reason)
             assert "HTTP 400" in str((await refusing.until(P.GIVEN_UP)).reason)
             state = await busy.until(P.GIVEN_UP)
-            assert "not ready after 1 s" in str(state.reason)
+            assert "not ready after 3 s" in str(state.reason)
             assert "HTTP 503" in str(state.reason)
             assert "its port stayed closed" in str((await mute.until(P.GIVEN_UP)).reason)
             for it in (blank, refusing, busy, mute):
