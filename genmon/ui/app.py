@@ -251,7 +251,9 @@ class GenmonApp(App[Leaving]):
         state = self._link.state
         shown = tells.ordered(self._picture(state)) if state is not None else []
         prescribed = [tell.prescription for tell in shown if tell.prescription is not None]
-        if prescribed:
+        if prescribed and isinstance(prescribed[0], SetConcurrency | Resume):
+            self.run_worker(self._do(prescribed[0]))  # interrupts nothing: nothing to ask
+        elif prescribed:
             self._ask_and_do(prescribed[0])
 
     def action_promote(self) -> None:
