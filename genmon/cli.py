@@ -15,6 +15,7 @@ import click
 from genmon import __version__
 from genmon.cli_ctl import ctl
 from genmon.cli_sweep import sweep
+from genmon.cli_tells import tells
 from genmon.config.overrides import overrides_from, run_options
 from genmon.errors import ConfigError, GenmonError, StartError
 
@@ -229,38 +230,8 @@ def status(directory: Path | None, as_json: bool) -> None:
 
 
 genmon.add_command(sweep)
+genmon.add_command(tells)
 genmon.add_command(ctl)
-
-
-@genmon.command()
-@click.argument("where", required=False, type=click.Path(path_type=Path), metavar="[RUN.toml | DIR]")
-@click.option("--inputs", is_flag=True, help="What a rule of your own can ask for.")
-def tells(where: Path | None, inputs: bool) -> None:
-    """List what genmon looks for: level, rule, signature in words, what mends it.
-
-    With a run file its own rules (tells.rules) are among them; with the directory of a run that goes on, each
-    rule says where it stands: told, ok, or not checked and why.
-    """
-    import asyncio
-
-    from genmon.rules_page import input_lines, rule_lines
-    from genmon.state import State
-    from genmon.tells.table import rules
-    from genmon.wire.client import SocketLink
-
-    async def look(at: Path) -> State:
-        async with SocketLink(at) as link:
-            return await link.first()
-
-    if inputs:
-        click.echo("\n".join(input_lines()))
-        return
-    state, own = None, None
-    if where is not None and where.is_dir():
-        state = asyncio.run(look(where))
-    elif where is not None:
-        own = _config(where, False, {}).tells.rules
-    click.echo("\n".join(rule_lines(rules(Path(own) if own else None), state)))
 
 
 def main() -> None:

@@ -52,6 +52,7 @@ class FakeDriver(ModuleType):
             269: (OK, UNSIGNED_LONG_LONG, 0),
         }
         self.reasons = 0x4
+        self.mig = [0, 0]
         for name, answer in self._answers().items():
             setattr(self, name, self._call(name, answer))
 
@@ -71,6 +72,7 @@ class FakeDriver(ModuleType):
             "nvmlDeviceGetTotalEnergyConsumption": lambda handle: 1_234_500,
             "nvmlDeviceGetClockInfo": lambda handle, kind: 1980,
             "nvmlDeviceGetMaxClockInfo": lambda handle, kind: 1980,
+            "nvmlDeviceGetMigMode": lambda handle: self.mig,
             "nvmlDeviceGetTemperature": lambda handle, kind: 62,
             "nvmlDeviceGetUtilizationRates": lambda handle: SimpleNamespace(gpu=97, memory=88),
             "nvmlDeviceGetCurrentClocksEventReasons": lambda handle: self.reasons,
@@ -194,6 +196,15 @@ def test_lost_while_it_is_read(driver: FakeDriver) -> None:
     sample = sampled(driver)
     assert sample.power_w is None
     assert sample.trouble == "power, clock: GPU is lost"
+
+
+def test_a_gpu_cut_into_instances_says_whose_figures_these_are(driver: FakeDriver) -> None:
+    driver.mig = [1, 1]
+    sample = sampled(driver)
+    assert sample.trouble == "MIG is on: watts, clocks and memory are those of the whole GPU"
+    assert sample.power_w == 649.0
+    driver.fails["nvmlDeviceGetMigMode"] = NOT_SUPPORTED
+    assert sampled(driver).trouble is None
 
 
 def test_an_unknown_error_three_times_in_a_row_is_a_lost_gpu(driver: FakeDriver) -> None:

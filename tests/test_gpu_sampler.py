@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from msgspec.structs import replace
 
 from genmon.errors import StartError
 from genmon.gpu.nvml import list_gpus, open_gpus
@@ -139,3 +140,17 @@ def test_this_machine_says_what_it_has() -> None:
     else:
         assert source.infos() == listed
     source.close()
+
+
+def test_time_slowed_is_added_up_from_the_reasons_when_the_driver_does_not_count_it() -> None:
+    class Hot(Driver):
+        def sample(self, host: str, info: GpuInfo) -> GpuSample:
+            return replace(super().sample(host, info), reasons=("thermal slow-down",))
+
+    source = SampledGpus("here", Hot(), period_s=0.02)
+    source.start()
+    try:
+        until(lambda: any(each.slowed_s.get("thermal slow-down", 0.0) > 0.04 for each in source.latest()), "slowed")
+        assert all(each.slowed_s["power cap"] == 0.0 for each in source.latest())
+    finally:
+        source.close()

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from genmon.fleet.metrics import Metrics, parse
 
-CAPTURES = sorted((Path(__file__).parent / "captures").glob("*/metrics_*.http"))
+CAPTURES = sorted((Path(__file__).parent / "captures").rglob("metrics_*.http"))
 NAMES = {
     "running": "sglang:num_running_reqs",
     "queued": "sglang:num_queue_reqs",
@@ -18,6 +18,11 @@ NAMES = {
     "token_usage": "sglang:token_usage",
     "mamba_usage": "sglang:mamba_usage",
     "acceptance_length": "sglang:spec_accept_length",
+    "cache_hit_rate": "sglang:cache_hit_rate",
+    "grammar_queued": "sglang:num_grammar_queue_reqs",
+    "retracted_now": "sglang:num_retracted_reqs",
+    "passes_graphed": "sglang:cuda_graph_passes_totaldecode_cuda_graph",
+    "passes_eager": "sglang:cuda_graph_passes_totaldecode_none",
 }
 
 
@@ -39,6 +44,22 @@ def test_it_reads_what_the_reference_parser_reads(path: Path) -> None:
     assert metrics.decode_tokens == sum(values["sglang:realtime_tokens_totaldecode"])
     assert metrics.prefill_tokens == sum(values["sglang:realtime_tokens_totalprefill_compute"])
     assert metrics.running is not None
+
+
+def test_a_busy_h200_decodes_with_cuda_graphs_though_its_gauge_says_no() -> None:
+    text = page(Path(__file__).parent / "captures" / "h200" / "mtp-on" / "metrics_busy.http")
+    metrics = parse(text)
+    assert metrics.passes_graphed is not None and metrics.passes_graphed > 0
+    assert metrics.passes_eager is None
+    assert metrics.retracted_tokens == 0, "no count on the page yet: none was thrown out"
+
+
+def test_retracted_tokens_are_those_in_and_out() -> None:
+    counts = (
+        'sglang:num_retracted_input_tokens_total{a="b"} 30.0\nsglang:num_retracted_output_tokens_total{a="b"} 12.0\n'
+    )
+    assert parse(counts).retracted_tokens == 42
+    assert parse("").retracted_tokens is None
 
 
 def test_there_are_pages_to_read() -> None:

@@ -48,6 +48,7 @@ from genmon.job.answers import AnswerWindow
 from genmon.job.job import Job
 from genmon.job.row import Completion, Failure
 from genmon.state import AnswerClass, Event, JobState, RunPhase, ServerPhase, ServerState, State, Tell, TellLevel
+from genmon.tells.normal import Normal
 from genmon.tells.table import rules
 from genmon.tells.watch import Watch
 
@@ -68,8 +69,8 @@ class Outcome(Struct, frozen=True):
 class Engine:
     """One run of one job on one host."""
 
-    def __init__(self, config: RunConfig, job: Job, host: Host) -> None:
-        """The job is open and locked; the host is not yet asked anything."""
+    def __init__(self, config: RunConfig, job: Job, host: Host, normal: Normal | None = None) -> None:
+        """The job is open and locked; the host is not yet asked anything. `normal` is what earlier runs taught."""
         self._config, self._job, self._host = config, job, host
         self._feed = RowFeed(job.pending())
         self._window = AnswerWindow(config.limits.pause_window, config.limits.pause_above)
@@ -81,7 +82,7 @@ class Engine:
         self._tokens_at_start = job.tokens
         self._holds: dict[str, str] = {}
         self._tells: dict[str, Tell] = {}
-        self._watch = Watch(rules(Path(config.tells.rules) if config.tells.rules else None), run_facts(config))
+        self._watch = Watch(rules(Path(config.tells.rules) if config.tells.rules else None), run_facts(config), normal)
         self._notifier = Notifier(config.tells, config.name, self._say)
         self._answers: Counter[AnswerClass] = Counter()
         self._disk_free_b: int | None = None

@@ -70,6 +70,8 @@ class LocalHost:
                 self._say(sentence)
             self._keeping_alive = asyncio.create_task(self._groups.keep_alive())
         self._gpus.start()
+        if self._gpus.trouble:
+            self._say(f"no GPU figures: {self._gpus.trouble}")
         key_name = self._config.servers.api_key_env
         self._api_key = os.environ.get(key_name) if key_name else None
         if key_name and not self._api_key:

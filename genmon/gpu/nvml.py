@@ -44,6 +44,8 @@ _SLOWED_NS = {74: "power cap", 269: "thermal slow-down", 270: "hardware thermal 
 _FIELDS = (_POWER_INSTANT_MW, _POWER_AVERAGE_MW, _POWER_LIMIT_MW, _ENERGY_MJ, *_SLOWED_NS)
 _UNSIGNED: dict[int, str] = {1: "uiVal", 2: "ulVal", 3: "ullVal"}
 """Member of nvmlValue_t by nvmlValueType_t, for the types that these fields have."""
+_MIG_ON = 1
+"""NVML_DEVICE_MIG_ENABLE."""
 _LOST = (15, 16)
 """NVML_ERROR_GPU_IS_LOST, NVML_ERROR_RESET_REQUIRED."""
 _UNKNOWN, _UNKNOWN_IS_LOST = 999, 3
@@ -93,8 +95,10 @@ class Nvml:
             memory = reading.ask("memory", nvml.nvmlDeviceGetMemoryInfo, handle)
             enforced = reading.ask("limit", nvml.nvmlDeviceGetEnforcedPowerLimit, handle)
             default = reading.ask("limit", nvml.nvmlDeviceGetPowerManagementDefaultLimit, handle)
+            mig = reading.ask("MIG", nvml.nvmlDeviceGetMigMode, handle)
             found.append(
                 GpuInfo(
+                    mig=mig is not None and mig[0] == _MIG_ON,
                     index=index,
                     uuid=uuid,
                     name=name,
@@ -120,6 +124,8 @@ class Nvml:
                 lost=self._lost(info, reading),
                 trouble=reading.trouble,
             )
+        if info.mig:
+            reading.remark("MIG is on: watts, clocks and memory are those of the whole GPU")
         fields = reading.fields(handle)
         average_mw, limit_mw, energy_mj = (
             fields.get(each) for each in (_POWER_AVERAGE_MW, _POWER_LIMIT_MW, _ENERGY_MJ)
@@ -185,13 +191,19 @@ class _Reading:
     def __init__(self, nvml: ModuleType) -> None:
         self._nvml = nvml
         self._missing: dict[str, list[str]] = {}
+        self._remarks: list[str] = []
         self.codes: set[int] = set()
         """Errors that the driver answered with."""
 
     @property
     def trouble(self) -> str | None:
         """Why fields are missing: `power, clock: GPU is lost`."""
-        return "; ".join(f"{', '.join(names)}: {why}" for why, names in self._missing.items()) or None
+        why = [f"{', '.join(names)}: {why}" for why, names in self._missing.items()]
+        return "; ".join([*self._remarks, *why]) or None
+
+    def remark(self, words: str) -> None:
+        """Say something about the whole reading."""
+        self._remarks.append(words)
 
     def ask(self, name: str, question: Callable[..., T], *arguments: object) -> T | None:
         """The answer, or None; a reason is kept unless this GPU never has it."""

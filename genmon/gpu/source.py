@@ -19,6 +19,8 @@ class GpuInfo(Struct, frozen=True, kw_only=True):
     power_limit_w: float | None = None
     power_default_limit_w: float | None = None
     sm_clock_max_mhz: int | None = None
+    mig: bool = False
+    """Whether it is cut into instances."""
 
 
 class GpuSource(Protocol):

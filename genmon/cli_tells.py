@@ -1,12 +1,47 @@
-"""The table of rules as `genmon tells` prints it, with where each stands in a run."""
+"""`genmon tells`: the table of rules, and where each stands in a run."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from genmon.state import State
-from genmon.tells.inputs import JOB, SERVER
-from genmon.tells.table import Give, Row
+import click
+
+if TYPE_CHECKING:
+    from genmon.state import State
+    from genmon.tells.table import Give, Row
+
+
+@click.command()
+@click.argument("where", required=False, type=click.Path(path_type=Path), metavar="[RUN.toml | DIR]")
+@click.option("--inputs", is_flag=True, help="What a rule of your own can ask for.")
+def tells(where: Path | None, inputs: bool) -> None:
+    """List what genmon looks for: level, rule, what it looks for in words, what mends it.
+
+    With a run file its own rules (tells.rules) are among them; with the directory of a run that goes on, each
+    rule says where it stands: TOLD, ok, or ? when it cannot be checked, and why.
+    """
+    from genmon.config.load import load
+    from genmon.tells.table import rules
+
+    if inputs:
+        click.echo("\n".join(input_lines()))
+        return
+    state, own = None, None
+    if where is not None and where.is_dir():
+        state = asyncio.run(_look(where))
+    elif where is not None:
+        own = load(where).tells.rules
+    click.echo("\n".join(rule_lines(rules(Path(own) if own else None), state)))
+
+
+async def _look(at: Path) -> State:
+    from genmon.wire.client import SocketLink
+
+    async with SocketLink(at) as link:
+        return await link.first()
 
 
 def rule_lines(rows: Sequence[Row], state: State | None) -> Iterator[str]:
@@ -26,6 +61,8 @@ def rule_lines(rows: Sequence[Row], state: State | None) -> Iterator[str]:
 
 def input_lines() -> Iterator[str]:
     """Each input that a signature can ask for."""
+    from genmon.tells.inputs import JOB, SERVER
+
     for scope, inputs in (("server", SERVER), ("job", JOB)):
         yield f'scope = "{scope}"'
         for name, each in inputs.items():
