@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import gzip
 from collections.abc import Callable, Iterator
 from itertools import groupby
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -15,7 +17,26 @@ from genmon.tells.inputs import RunFacts
 from tests.scenarios import FACTS, PRO_6000, START, Box, change, gpus, job, servers
 
 CAPTURE = Path(__file__).parent / "captures" / "h200-nvml-1hz.csv"
+RESULTS = Path(__file__).parent.parent / "benchmarks" / "h200" / "results"
 LayOver = Callable[[State, float], State]
+
+
+class Replay:
+    """States of a real engine on a real H200, as `benchmarks/h200` recorded them."""
+
+    def __init__(self, name: str) -> None:
+        self.path = RESULTS / f"{name}.states.jsonl.gz"
+        self.step_s = 1.0
+        self.rows: int | None = None
+
+    def states(self, seconds: float) -> Iterator[State]:
+        """All of them; what the engine aimed at was not recorded yet."""
+        with gzip.open(self.path, "rt") as file:
+            for line in file:
+                if '"type":"state"' in line:
+                    state = msgspec.json.decode(line, type=State)
+                    aim = state.concurrency or (state.servers[0].cap if state.servers else None)
+                    yield servers(state, aim=aim)
 
 
 class Scenario(Struct, frozen=True):
@@ -23,7 +44,7 @@ class Scenario(Struct, frozen=True):
 
     name: str
     expected: str | None
-    box: Callable[[], Box]
+    box: Callable[[], Box | Replay]
     seconds: float = 160.0
     facts: RunFacts = FACTS
 
@@ -154,6 +175,19 @@ def recorded() -> Iterator[Scenario]:
             else:
                 expected = "mtp-useless" if useless else "mtp-hurts" if c >= 64 else None
             yield Scenario(f"recorded {window} C={c}", expected, _player(list(rows), c, mtp=mtp, useless=useless))
+
+
+def replayed() -> Iterator[Scenario]:
+    """Runs of genmon itself. In `hold` the run is paused while others use the server, whose gauges stick when it idles."""
+    for name, expected in (
+        ("mtp-off", None),
+        ("mtp-on", None),
+        ("hold", None),
+        ("saturation-2", None),
+        ("saturation-3", None),
+        ("low-concurrency", "mtp-off"),
+    ):
+        yield Scenario(f"replayed {name}", expected, lambda name=name: Replay(name))  # type: ignore[misc]
 
 
 def _player(rows: list[dict[str, str]], c: int, *, mtp: bool, useless: bool) -> Callable[[], Box]:

@@ -7,9 +7,9 @@ import pytest
 from genmon.state import TellLevel
 from genmon.tells.table import shipped
 from genmon.tells.watch import Watch
-from tests.labelled import FAULTS, HEALTHY, Scenario, recorded
+from tests.labelled import FAULTS, HEALTHY, Scenario, recorded, replayed
 
-RECORDED = tuple(recorded())
+RECORDED = (*recorded(), *replayed())
 RULES = shipped()
 
 

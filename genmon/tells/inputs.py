@@ -163,6 +163,8 @@ def of_server(state: State, server: ServerState, gpu: GpuSample | None, facts: R
     }
     if fresh:
         running, rate = server.running, server.tokens_per_s
+        if rate == 0 and server.in_flight == 0:
+            running = 0  # SGLang's gauges stay at the last batch while it idles
         reading |= {
             "running": running,
             "queued": server.queued,
