@@ -19,10 +19,10 @@ RIGHT = {0.80: "better", 0.05: "better", 0.0: "no difference", -0.20: "worse"}
 def series(seed: int, servers: int, effect: float, slices: int) -> list[list[Slice]]:
     """Servers at full load, the first changed after `BEFORE` slices.
 
-    The noise is that captured on an H200: `gen throughput` at C=32 scatters by 0.28 from one line (0.75 s) to the
-    next, since rounds of prompts begin together, which is 8 % over ten seconds where rounds go on in step and half of
-    it where they do not; windows under the same flags differ by 1 %, here a drift over a minute, half of it common to
-    all servers. Cards of one kind differ by several per cent.
+    The noise is that of an H200: at C=32 `gen throughput` scatters by 0.28 from one log line (0.75 s) to the next,
+    since rounds of prompts begin together; genmon's own slices of ten seconds at C=64 scatter by 4 %; windows under the
+    same flags differ by 1 %, here a drift over a minute, half of it common to all servers. Cards of one kind differ by
+    several per cent.
     """
     chance = random.Random(seed)
     levels = [1463 * (1 + chance.gauss(0, 0.04)) for _ in range(servers)]
