@@ -124,7 +124,7 @@ draft_tokens = 4                # steps + 1
 [job]
 prompts = {prompts:<21} # .jsonl, .jsonl.gz, .jsonl.zst, .ndjson, .parquet; globs
 output = "runs/first"           # the job directory: the same command goes on where it ended
-# field = "question"            # when records hold neither messages, conversations nor prompt
+# field = "text"                # when records hold no messages, conversations, prompt, turns or question
 # samples = 4                   # completions a prompt
 
 [sampling]                      # a row's own parameters win

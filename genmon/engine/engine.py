@@ -90,6 +90,8 @@ class Engine:
         self._phase = RunPhase.STARTING
         self._reason: str | None = None
         self._end = asyncio.Event()
+        self._launched = asyncio.Event()
+        """Set once all servers were told to start, so that it is seen before the next look is due."""
         self._stopping: type[Drain] | type[Stop] | None = None
         self._report = HostReport(gpus=(), servers=())
         self._info: HostInfo | None = None
@@ -233,7 +235,7 @@ class Engine:
             if number:
                 await asyncio.sleep(self._config.servers.stagger_s)
             await self._host.start(server)
-            await self._look()
+        self._launched.set()
 
     async def _measure_disk(self) -> None:
         """In a thread: a network disk may let it wait."""
@@ -249,7 +251,10 @@ class Engine:
             if servers and all(s.phase is ServerPhase.GIVEN_UP and s.name not in in_hand for s in servers):
                 reasons = {server.reason or "no reason known" for server in servers}
                 return Outcome(RunPhase.FAILED, f"No server is left: {'; '.join(sorted(reasons))}", 3)
-            await asyncio.sleep(_POLL_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_POLL_S):
+                    await self._launched.wait()
+            self._launched.clear()
 
     async def _look(self) -> None:
         self._take_in(await self._host.poll())
