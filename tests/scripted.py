@@ -100,6 +100,9 @@ class ScriptedHost:
 
     async def close(self) -> None:
         self.closed = True
+        for server, state in self.states.items():
+            if state.phase is ServerPhase.READY:
+                self.change(server, phase=ServerPhase.STOPPED)
 
     def change(self, server: str, **fields: object) -> None:
         self.states[server] = replace(self.states[server], since=time.time(), **fields)

@@ -145,6 +145,19 @@ def test_a_stop_loses_nothing_and_the_next_run_goes_on(tmp_path: Path) -> None:
     assert sorted(shard_ids(config)) == sorted(f"r{n}" for n in range(50))
 
 
+def test_the_last_picture_shows_the_servers_as_they_are_left(tmp_path: Path) -> None:
+    """A run that has ended must not look like one whose servers still serve."""
+    write_prompts(tmp_path, 5)
+    config = run_config(tmp_path)
+
+    async def run() -> None:
+        engine = Engine(config, Job.open(config), ScriptedHost(answer_at_once))
+        assert (await engine.run()).phase is RunPhase.FINISHED
+        assert {server.phase for server in engine.state.servers} == {ServerPhase.STOPPED}
+
+    asyncio.run(run())
+
+
 def test_a_drain_keeps_what_was_in_flight(tmp_path: Path) -> None:
     write_prompts(tmp_path, 50)
     config = run_config(tmp_path)

@@ -109,6 +109,9 @@ class Engine:
             outcome = Outcome(RunPhase.FAILED, f"The run cannot go on: {error}", 3)
         finally:
             await self._close()
+        left = await self._host.poll()  # the last picture shows the servers as they are left, not as they last served
+        self._report = left
+        self._events.extend(left.events)
         self._phase, self._reason = outcome.phase, outcome.sentence
         if outcome.phase is RunPhase.FINISHED and self._job.rows_failed:
             outcome = Outcome(outcome.phase, outcome.sentence, 1)

@@ -7,6 +7,7 @@ import time
 from msgspec.structs import replace
 
 from genmon.fleet.http import SglangHttp
+from genmon.fleet.metrics import Metrics
 from genmon.state import ServerState
 
 _RATE_OVER_S = 3.0
@@ -45,8 +46,12 @@ class Pulse:
                 taken_at=time.time(),
             )
         # A long prompt is progress too: SGLang computes waiting prompts before it decodes.
-        if metrics.decode_tokens is not None or metrics.prefill_tokens is not None:
-            self._note((metrics.decode_tokens, metrics.prefill_tokens))
+        counters = (metrics.decode_tokens, metrics.prefill_tokens)
+        moved = counters != self._progress
+        if counters != (None, None):
+            self._note(counters)
+        if not in_flight and not moved:
+            metrics = await self._idle(metrics)
         # With nothing running the gauge still holds what the last request had.
         speculating = state.mtp and metrics.acceptance_length and metrics.running
         return replace(
@@ -70,6 +75,19 @@ class Pulse:
             passes_eager=_whole(metrics.passes_eager if metrics.passes_graphed is None else metrics.passes_eager or 0),
             taken_at=time.time(),
         )
+
+    async def _idle(self, metrics: Metrics) -> Metrics:
+        """The page of a server that seems to do nothing, with its gauges put right.
+
+        SGLang writes the gauges at each batch: when there is none any more the page keeps the last one's, one request
+        running and half of the mamba states taken, for half a minute and longer (seen on an H200). The scheduler's own
+        word in `/v1/loads` is of now; the shares in use are not in it.
+        """
+        loads = await self._http.loads()
+        metrics.running, metrics.queued = float(loads.running), float(loads.queued)
+        if not loads.running:
+            metrics.full_token_usage = metrics.token_usage = metrics.mamba_usage = None
+        return metrics
 
     def progressed(self) -> None:
         """Note that it made progress, or had nothing to do."""
