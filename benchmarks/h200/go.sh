@@ -26,6 +26,9 @@ for part in "$@"; do
   sampler) $TORCH -m benchmarks.h200.sampler "$OUT/sampler.json" "$TORCH_PYTHON"; tail -c 1500 "$OUT/sampler.json" ;;
   wait) wait $JIT; cut -c1-300 "$OUT/jit.log" ;;
   check) $TORCH -m genmon check mtp-off.toml; $TORCH -m genmon check mtp-on.toml ;;
+  sweep) timeout -s INT "${SWEEP_S:-600}" $TORCH -m genmon sweep mtp-on.toml --concurrency "${LEVELS:-1,4,8,16,32,64}" \
+      --seconds "${POINT_S:-18}" --json > "$OUT/sweep.json"; cp runs/mtp-on/sweep/*.json "$OUT/" 2>/dev/null
+    for each in runs/mtp-on/sweep/servers/logs/*; do tail -c 60000 "$each" > "$OUT/sweep-$(basename "$each")"; done ;;
   keep) (cd "$HOME" && tar cJf "$OUT/caches.txz" $(ls -d .triton/cache .cache/tvm-ffi 2>/dev/null)) ;;
   caches) $TORCH -c "import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2], filter='fully_trusted')" "$S/caches.txz" "$HOME" ;;
   *) $TORCH -m benchmarks.h200.session "$OUT" "$part" ;;

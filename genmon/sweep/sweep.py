@@ -170,7 +170,7 @@ def _version(config: RunConfig) -> str | None:
         return config.simulation.version
     if config.servers.urls:
         return None
-    interpreter = probe(config.servers.python)
+    interpreter = probe(config.servers.python, config.servers.env)
     if interpreter.sglang is None:
         raise StartError(f"{interpreter.trouble}.")
     return interpreter.sglang
