@@ -1,5 +1,6 @@
-"""What a real SGLang 0.5.11 on a real H200 said under genmon (dummy weights, simulated acceptance), and what we make of it.
+"""What a real SGLang 0.5.11 on a real H200 said under genmon, and what genmon makes of it.
 
+Dummy weights and simulated acceptance: the text means nothing, the figures are of this set-up.
 The captures are in tests/captures/h200, the recorded states and NVML rows in benchmarks/h200/results.
 """
 
@@ -123,7 +124,7 @@ def tells(run: str) -> set[str]:
 
 
 def test_full_servers_bring_no_tell() -> None:
-    """64 in flight, MTP off and on: gaps between rounds, prefill bursts at the power cap and a restart are no trouble."""
+    """64 in flight, MTP off and on: gaps between rounds, prefill bursts at the cap and a restart are no trouble."""
     assert tells("mtp-off") == set()
     assert tells("mtp-on") == set()
     assert tells("saturation-2") == set()

@@ -1,6 +1,6 @@
 """The figures of the results, as tables.
 
-    python -m benchmarks.h200.report
+python -m benchmarks.h200.report
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ def row(name: str, run: str, in_flight: int, begin_s: float = 0.0, end_s: float 
     for state in states(run):
         at = state.taken_at - state.started_at
         server = state.servers[0] if state.servers else None
-        if server and state.gpus and server.in_flight == in_flight and begin_s <= at <= end_s:
-            if state.phase in (RunPhase.RUNNING, RunPhase.DRAINING) and server.decode_tokens:
-                full.append(state)
+        if not (server and state.gpus and server.decode_tokens and begin_s <= at <= end_s):
+            continue
+        if server.in_flight == in_flight and state.phase in (RunPhase.RUNNING, RunPhase.DRAINING):
+            full.append(state)
     full = [state for state in full if state.taken_at >= full[0].taken_at + _WARM_S]
     first, last = full[0], full[-1]
     tokens = (last.servers[0].decode_tokens or 0) - (first.servers[0].decode_tokens or 0)

@@ -21,133 +21,22 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import TracebackType
 
+from benchmarks.h200.run import HERE, URL, Run, busy, capture, command, keep_log, ready, recorder, say, verify
 from genmon.commands import Restart
+from genmon.state import RunPhase, State
 from genmon.wire.client import SocketLink
 
-HERE = Path.cwd()
-"""Holds the run files, model/, prompts/ and runs/."""
-URL = "127.0.0.1:30000"
 _READY_S = 320.0
 _ROWS = 256
 """Rows of each saturation run: four rounds of 64."""
 
 
-def say(*words: object) -> None:
-    print(time.strftime("[%H:%M:%S]"), *words, flush=True)
-
-
-class Run:
-    """`genmon --batch --json` as a child; its last state is read from what it writes."""
-
-    def __init__(self, out: Path, name: str, run_file: str, *options: str) -> None:
-        self.name, self.output = name, HERE / "runs" / name
-        self._path = out / f"{name}.jsonl"
-        command = [sys.executable, "-m", "genmon", "--batch", "--json", run_file]
-        command += ["--output-file-path", str(self.output), *options]
-        self._file = self._path.open("wb")
-        self._errors = (out / f"{name}.err").open("wb")
-        say(name, "$ genmon --batch --json", run_file, *options)
-        self.process = subprocess.Popen(command, stdout=self._file, stderr=self._errors, start_new_session=True)
-
-    def __enter__(self) -> Run:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            time.sleep(0.2)
-            self.process.send_signal(signal.SIGTERM)
-            with suppress(subprocess.TimeoutExpired):
-                self.process.wait(40)
-        self._file.close()
-        self._errors.close()
-
-    def last(self) -> dict:  # type: ignore[type-arg]
-        """The last whole line it wrote."""
-        lines = self._path.read_bytes()[-200_000:].splitlines()
-        for line in reversed(lines):
-            with suppress(ValueError):
-                return dict(json.loads(line))
-        return {}
-
-    def until(self, condition: Callable[[dict], bool], timeout_s: float) -> dict:  # type: ignore[type-arg]
-        """Its state when `condition` holds; ends this program when it does not in time, or when genmon ended."""
-        deadline = time.monotonic() + timeout_s
-        while not (state := self.last()) or not condition(state):
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                self.story()
-                raise SystemExit(f"{self.name}: what was waited for did not come (exit {self.process.poll()})")
-            time.sleep(0.25)
-        return state
-
-    def end(self, timeout_s: float) -> int:
-        """Wait for its end; its exit code. Told to drain when it takes longer."""
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(timeout_s)
-        if self.process.poll() is None:
-            say(self.name, "did not end by itself: draining")
-            self.process.send_signal(signal.SIGINT)
-            self.process.wait(60)
-        say(self.name, "exit", self.process.returncode, self.last().get("sentence", ""))
-        return self.process.returncode or 0
-
-    def story(self) -> None:
-        """Its last events and the end of its server's log, for a person."""
-        state = self.last()
-        for event in state.get("events", ())[-12:]:
-            say("  ", event["text"][:300])
-        say("".join((self._path.with_suffix(".err")).read_text(errors="replace")[-1500:]))
-        for log in sorted(self.output.glob("logs/*.log")):
-            say(log.name, log.read_text(errors="replace")[-2500:])
-
-
-def ready(state: dict) -> bool:  # type: ignore[type-arg]
-    return any(server["phase"] == "ready" for server in state.get("servers", ()))
-
-
-def phase(name: str) -> Callable[[dict], bool]:  # type: ignore[type-arg]
-    return lambda state: state.get("phase") == name
-
-
-def recorder(stack: ExitStack, path: Path) -> None:
-    """NVML at 10 Hz until the stack is left."""
-    child = subprocess.Popen([sys.executable, "-m", "benchmarks.h200.recorder", str(path), "10"])
-
-    def end() -> None:
-        child.terminate()
-        child.wait(5)
-
-    stack.callback(end)
-
-
-def capture(folder: Path, suffix: str) -> None:
-    found = subprocess.run(
-        [sys.executable, "-m", "benchmarks.h200.capture", f"http://{URL}", str(folder), suffix],
-        capture_output=True,
-        text=True,
-    )
-    say("captured", folder.name + suffix, found.stdout.strip() or found.stderr[-300:])
-
-
-def command(out: Path, name: str, words: list[str], env: dict[str, str] | None = None, timeout_s: float = 120) -> None:
-    """Run to the end, its words into a file."""
-    with (out / f"{name}.txt").open("w") as file:
-        file.write("$ " + " ".join(words) + "\n")
-        file.flush()
-        done = subprocess.run(words, stdout=file, stderr=subprocess.STDOUT, env=env, timeout=timeout_s)
-    say(name, "exit", done.returncode)
-
-
-def verify(out: Path, run: Run) -> None:
-    command(out, f"{run.name}-verify", [sys.executable, "-m", "genmon", "verify", str(run.output)])
-    say((out / f"{run.name}-verify.txt").read_text().strip()[-400:])
+def last(run: Run) -> State:
+    """A run's last state; it has one."""
+    return run.until(lambda _: True, 5)
 
 
 def bench(out: Path, number: int) -> None:
@@ -188,17 +77,16 @@ def saturated(out: Path, number: int) -> None:
 
 def for_a_while(run: Run, seconds: float) -> None:
     """Let a run go for so long after its first answer, then drain it."""
-    run.until(lambda state: state.get("phase") == "running" and state["job"]["rows_in_flight"] > 0, 30)
+    run.until(busy, 30)
     time.sleep(seconds)
-    run.process.send_signal(signal.SIGINT)
-    run.end(30)
+    run.drain(30)
 
 
 def starved(out: Path) -> None:
     """Short answers at 64 in flight, from a client that gets a twentieth of a processor."""
     core = max(os.sched_getaffinity(0))
     with against(out, "starved", "--concurrency", "64", "--max-tokens", "16", prompts="short") as run:
-        run.until(lambda state: state.get("phase") == "running" and state["job"]["rows_in_flight"] > 0, 30)
+        run.until(busy, 30)
         os.sched_setaffinity(run.process.pid, {core})
         burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(20)]
         try:
@@ -209,21 +97,19 @@ def starved(out: Path) -> None:
             for each in burners:
                 each.kill()
                 each.wait()
-        run.process.send_signal(signal.SIGINT)
-        run.end(30)
+        run.drain(30)
 
 
 def shared(out: Path) -> None:
     """32 in flight, and after 10 s another process on the GPU for 12 s."""
     with against(out, "second-process", "--concurrency", "32") as run:
-        run.until(lambda state: state.get("phase") == "running" and state["job"]["rows_in_flight"] > 0, 30)
+        run.until(busy, 30)
         time.sleep(10)
         torch_python = os.environ.get("TORCH_PYTHON", "python3")
         burn = [torch_python, str(Path(__file__).with_name("burn.py")), "12"]
         command(out, "second-process-burn", burn, timeout_s=60)
         time.sleep(4)
-        run.process.send_signal(signal.SIGINT)
-        run.end(30)
+        run.drain(30)
 
 
 def hold(out: Path) -> None:
@@ -235,14 +121,14 @@ def hold(out: Path) -> None:
         began = time.time()
         run.until(ready, _READY_S)
         say(f"ready after {time.time() - began:.0f} s")
-        run.until(phase("paused"), 60)
-        say("paused:", run.last().get("reason"))
+        run.until(lambda state: state.phase is RunPhase.PAUSED, 60)
+        say("paused:", last(run).reason)
         time.sleep(2)
         capture(out / "captures", "_idle")
         for number, part in enumerate((bench, saturated, saturated, bench), 1):
             part(out, number)
         with against(out, "low-concurrency", "--concurrency", "4") as low:
-            low.until(lambda state: state.get("phase") == "running" and state["job"]["rows_in_flight"] > 0, 30)
+            low.until(busy, 30)
             time.sleep(8)
             capture(out / "captures", "_busy")
             for_a_while(low, 10)
@@ -260,15 +146,15 @@ def off(out: Path) -> None:
         began = time.time()
         run.until(ready, _READY_S)
         say(f"ready after {time.time() - began:.0f} s")
-        state = run.until(lambda state: state["job"]["rows_done"] >= 200, 120)
+        state = run.until(lambda state: state.job.rows_done >= 200, 120)
         capture(out / "captures", "_busy")
-        leader = state["servers"][0]["pid"]
+        leader = state.servers[0].pid or 0
         victim = child_of(leader)
-        say(f"kill -9 {victim} (child of the watcher {leader}) with {run.last()['job']['rows_done']} rows done")
+        say(f"kill -9 {victim} (child of the watcher {leader}) with {last(run).job.rows_done} rows done")
         os.kill(victim, signal.SIGKILL)
         killed = time.time()
         run.until(lambda state: not ready(state), 30)
-        say(f"genmon saw it after {time.time() - killed:.1f} s:", run.last()["events"][-1]["text"][:200])
+        say(f"genmon saw it after {time.time() - killed:.1f} s:", last(run).events[-1].text[:200])
         run.until(ready, _READY_S)
         say(f"ready again {time.time() - killed:.0f} s after the kill")
         run.end(150)
@@ -292,17 +178,11 @@ def on(out: Path) -> None:
         began = time.time()
         run.until(ready, _READY_S)
         say(f"ready after {time.time() - began:.0f} s")
-        run.until(lambda state: state["job"]["rows_done"] >= 200, 120)
+        run.until(lambda state: state.job.rows_done >= 200, 120)
         capture(out / "captures", "_busy")
         run.end(150)
         verify(out, run)
         keep_log(out, run)
-
-
-def keep_log(out: Path, run: Run) -> None:
-    """The server's log and genmon's own books (not the rows: they are rubbish)."""
-    words = ["tar", "czf", str(out / f"{run.name}-job.tgz"), "-C", str(run.output), "."]
-    subprocess.run(words, check=True)
 
 
 def toggle(out: Path) -> None:
@@ -320,22 +200,21 @@ def toggle(out: Path) -> None:
         run.until(ready, _READY_S)
         say(f"ready after {time.time() - began:.0f} s")
         time.sleep(92)  # 20 s of warm-up and the six slices of 10 s that a verdict needs
-        say("tells:", [tell["sentence"] for tell in run.last().get("tells", ())])
+        say("tells:", [tell.sentence for tell in last(run).tells])
         say(asyncio.run(turn_on(run.output)))
         asked = time.time()
         run.until(lambda state: not ready(state), 60)
-        run.until(lambda state: ready(state) and bool(state["servers"][0]["mtp"]), _READY_S)
+        run.until(lambda state: ready(state) and state.servers[0].mtp is True, _READY_S)
         say(f"ready with MTP {time.time() - asked:.0f} s after it was asked for")
         for _ in range(100):  # as long again, or until there is a verdict
             time.sleep(1)
-            state = run.last()
-            verdict = state["changes"][-1].get("verdict") or {}
-            if any(effect["n_after"] >= 6 for effect in verdict.get("effects", ())):
+            state = last(run)
+            verdict = state.changes[-1].verdict
+            if verdict is not None and any(effect.n_after >= 6 for effect in verdict.effects):
                 break
-        say("change:", json.dumps(state.get("changes"))[:3000])
-        say("tells:", [tell["sentence"] for tell in state.get("tells", ())])
-        run.process.send_signal(signal.SIGINT)
-        run.end(60)
+        say("change:", state.changes[-1].verdict)
+        say("tells:", [tell.sentence for tell in state.tells])
+        run.drain(60)
         verify(out, run)
         keep_log(out, run)
 
