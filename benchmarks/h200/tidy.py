@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _UUID = re.compile(r"GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_BIN = re.compile(r"(?:/[\w.-]+)+/bin/(?=python)")
 _READ = (
     *("num_running_reqs", "num_queue_reqs", "num_grammar_queue_reqs", "num_retracted_reqs", "cuda_graph_passes_total"),
     *("token_usage", "full_token_usage", "mamba_usage", "cache_hit_rate", "gen_throughput", r"spec_\w+"),
@@ -41,8 +42,9 @@ _BATCH_LINES, _LAST_LINES = 10, 12
 
 def clean(text: str, host: str) -> str:
     """Without what names the machine."""
+    text = _BIN.sub("", text)
     text = _UUID.sub("GPU-00000000-0000-0000-0000-000000000000", text)
-    return text.replace("/opt/bench/", "").replace("/opt/torch/.venv/bin/", "").replace(f'"{host}"', '"box"')
+    return text.replace("/opt/bench/", "").replace(f'"{host}"', '"box"')
 
 
 def states(path: Path) -> Iterator[str]:
@@ -117,7 +119,7 @@ def main() -> None:
         for path in (back / part).glob("nvml.csv.gz"):
             shutil.copy(path, results / f"{part}.nvml.csv.gz")
         for path in (*(back / part).glob("*-figures.json"), *(back / part).glob("*-verify.txt")):
-            (results / path.name).write_text(clean(path.read_text(), "").replace("/opt/torch/.venv/bin/", ""))
+            (results / path.name).write_text(clean(path.read_text(), ""))
     for part, mode in (("hold", "mtp-off"), ("on", "mtp-on")):
         for path in (back / part / "captures").glob("*.http"):
             capture(path, captures / mode / path.name)
