@@ -413,9 +413,11 @@ def test_an_edit_changes_mtp_first_then_takes_out_then_puts_in() -> None:
 def test_what_would_not_start_is_said_before_anything_is_stopped() -> None:
     known = table("0.5.11")
     assert known is not None
-    assert (
-        forbidden({**QWEN, "speculativ-algorithm": "x"}, "0.5.11", known)
-        == "SGLang 0.5.11 has no flag --speculativ-algorithm"
+    assert forbidden({**QWEN, "max-runing-requests": 1}, "0.5.11", known) == (
+        "SGLang 0.5.11 has no flag --max-runing-requests; did you mean --max-running-requests?"
     )
+    renamed = forbidden({**QWEN, **NO_RADIX, "mamba-scheduler-strategy": "auto"}, "0.5.23", table("0.5.23"))
+    assert renamed is not None
+    assert renamed.endswith("it is --mamba-radix-cache-strategy")
     assert forbidden({**QWEN, **NO_RADIX}, "0.5.11", known) is None
     assert "does not start with the radix cache" in str(forbidden({**QWEN, **MTP}, "0.5.11", known))

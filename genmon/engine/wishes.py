@@ -89,7 +89,7 @@ class Fleet(Struct, frozen=True):
         )
         # Flags that it runs with already are no reason against a restart.
         if diff(flags, after) and (trouble := forbidden(after, version, self.info.known_flags)):
-            raise Refused(f"{server} would not start: {trouble}.")
+            raise Refused(f"{server} would not start: {trouble}" + ("" if trouble.endswith("?") else "."))
         return after
 
     def _refuse(self, server: str) -> None:

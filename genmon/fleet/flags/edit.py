@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 
 from genmon.config.rules import OWNED, PARALLEL
 from genmon.config.schema import FlagValue, MtpConfig
@@ -44,11 +45,14 @@ def edit(
 
 def forbidden(flags: FlagSet, version: str | None, known: frozenset[str] | None) -> str | None:
     """Why a flag set would not start, in a sentence without its end; None when nothing speaks against it."""
+    for each in problems(flags, version) if version else ():
+        if each.fatal:
+            return each.sentence
     for name in flags:
         if known is not None and name not in known:
-            return f"SGLang {version} has no flag --{name}"
-    fatal = [each.sentence for each in problems(flags, version) if each.fatal] if version else []
-    return fatal[0] if fatal else None
+            near = get_close_matches(name, known, n=1)
+            return f"SGLang {version} has no flag --{name}" + (f"; did you mean --{near[0]}?" if near else "")
+    return None
 
 
 def _name(flag: str) -> str:
