@@ -230,7 +230,7 @@ def test_a_prescription_that_was_followed_tells_what_it_did() -> None:
     for state in Box(running=1, step_s=5, lay_over=followed).states(1100):
         watching.see(state)
         said += [tell.followed for tell in watching.tells if tell.id == "mtp-off" and tell.followed not in said]
-    assert said == [None, "s0: starting", "done", verdict.sentence]
+    assert said == [None, "s0: starting", "being measured", verdict.sentence]
     assert ids(watching) == [], "a quarter of an hour later it is history"
 
 

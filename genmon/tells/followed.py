@@ -53,12 +53,12 @@ class Followed:
             if change is None or (change.ended_at is not None and state.taken_at - change.ended_at > _SHOWN_S):
                 del self._by_change[id]
             else:
-                found.append(_told(tell, change.what, _outcome(change)))
+                found.append(_told(tell, change.what, _outcome(tell, change, pasts)))
         for id, (tell, at) in list(self._by_concurrency.items()):
             if state.taken_at - at > _SHOWN_S:
                 del self._by_concurrency[id]
             else:
-                found.append(_told(tell, tell.mend or "concurrency", _before_and_after(tell, at, pasts)))
+                found.append(_told(tell, tell.mend or "concurrency", _before_and_after(tell, at, at, pasts)))
         return tuple(found)
 
 
@@ -83,20 +83,24 @@ def _told(tell: Tell, what: str, outcome: str) -> Tell:
     )
 
 
-def _outcome(change: FlagChange) -> str:
+def _outcome(tell: Tell, change: FlagChange, pasts: dict[str, Past]) -> str:
     if change.ended_at is None:
         return change.stage or "under way"
-    if change.rolled_back or change.verdict is None:
-        return change.outcome or "done"
-    return change.verdict.sentence
+    if change.rolled_back:
+        return change.outcome or "rolled back"
+    if change.verdict is not None and any(effect.change is not None for effect in change.verdict.effects):
+        return change.verdict.sentence
+    return _before_and_after(tell, change.started_at, change.ended_at, pasts)
 
 
-def _before_and_after(tell: Tell, at: float, pasts: dict[str, Past]) -> str:
-    """Medians of half-minutes before, and from a minute after."""
+def _before_and_after(tell: Tell, began_at: float, ended_at: float, pasts: dict[str, Past]) -> str:
+    """What no verdict is about: half-minutes before it began, and from a minute after it ended."""
     parts, counts = [], (0, 0)
     for unit, name, digits in _FIGURES:
-        before = [value for server in tell.servers for value in pasts[server].spans(name, at - _BEFORE_S, at)]
-        from_s, to_s = at + _SETTLE_S, at + _SETTLE_S + _AFTER_S
+        before = [
+            value for server in tell.servers for value in pasts[server].spans(name, began_at - _BEFORE_S, began_at)
+        ]
+        from_s, to_s = ended_at + _SETTLE_S, ended_at + _SETTLE_S + _AFTER_S
         after = [value for server in tell.servers for value in pasts[server].spans(name, from_s, to_s)]
         if min(len(before), len(after)) >= _SPANS_MIN * len(tell.servers):
             counts = (len(before), len(after))
