@@ -165,6 +165,7 @@ def test_a_full_disk_is_told_and_with_room_again_nothing_is_lost_or_doubled(tmp_
     assert report.clean, str(report)
 
 
+@SLOW
 def test_a_kill_while_the_disk_is_full_leaves_a_job_that_goes_on(tmp_path: Path) -> None:
     config = job_config(tmp_path, 300, shard_size=100)
     with writing(config, 32_000) as child:
