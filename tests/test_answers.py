@@ -213,6 +213,7 @@ def test_the_share_is_over_the_last_answers() -> None:
     assert (window.share, window.tripped) == (0.0, False)
 
 
+@settings(max_examples=60, deadline=None)
 @given(
     classes=st.lists(st.sampled_from(AnswerClass), max_size=150),
     size=st.integers(1, 60),

@@ -10,7 +10,7 @@ from pathlib import Path
 import duckdb
 import pytest
 import zstandard
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from genmon.config.schema import JobConfig
@@ -161,6 +161,7 @@ def test_ids_come_from_the_record_or_the_field_that_is_named(tmp_path: Path) -> 
     assert refused(tmp_path, {"task": "", "prompt": "Q?"}, id_field="task") == "no task to use as id"
 
 
+@settings(max_examples=40, deadline=None)
 @given(
     extra=st.dictionaries(st.text(max_size=3), st.none() | st.integers(-9, 9) | st.text(max_size=3), max_size=3),
     missing=st.sampled_from([{}, {"id": None}, {"id": ""}]),
