@@ -14,6 +14,7 @@ import click
 
 from genmon import __version__
 from genmon.cli_ctl import ctl
+from genmon.cli_log import COMMANDS as LOG_COMMANDS
 from genmon.cli_sweep import sweep
 from genmon.cli_tells import tells
 from genmon.config.overrides import overrides_from, run_options
@@ -232,6 +233,8 @@ def status(directory: Path | None, as_json: bool) -> None:
 genmon.add_command(sweep)
 genmon.add_command(tells)
 genmon.add_command(ctl)
+for each in LOG_COMMANDS:
+    genmon.add_command(each)
 
 
 def main() -> None:

@@ -6,6 +6,8 @@ GenmonError                 one sentence: what is wrong, where, what to do
 │   ├── JobLocked           another engine owns the job directory
 │   └── InputChanged        the prompts are not those the job began with
 ├── Refused                 the engine will not obey a command, and why
+├── LogError                the run log cannot be read or written
+│   └── LogLocked           another process has it open
 ├── ServerError             one server's trouble; its rows go back to the queue
 │   ├── ServerGone          connection refused, reset or cut
 │   └── ServerBusy          5xx: it answered, and could not serve
@@ -41,6 +43,14 @@ class InputChanged(StartError):
 
 class Refused(GenmonError):
     """The engine will not obey this command; the sentence says why."""
+
+
+class LogError(GenmonError):
+    """The run log cannot be read or written."""
+
+
+class LogLocked(LogError):
+    """Another process has the run log open; the sentence names it."""
 
 
 class ServerError(GenmonError):

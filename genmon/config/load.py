@@ -111,7 +111,15 @@ def _anchor(table: Table, folder: Path) -> Problem | None:
     def rooted(text: str, root: str) -> str:
         return os.path.normpath(f"{root}/{text}" if not text.startswith("/") else text)
 
-    for field in (("job", "prompts"), ("job", "output"), ("servers", "python"), ("model", "path"), ("tells", "rules")):
+    paths = (
+        ("job", "prompts"),
+        ("job", "output"),
+        ("servers", "python"),
+        ("model", "path"),
+        ("tells", "rules"),
+        ("log", "path"),
+    )
+    for field in paths:
         section, key = field
         inner = table.get(section)
         value = inner.get(key) if isinstance(inner, dict) else None
@@ -123,7 +131,7 @@ def _anchor(table: Table, folder: Path) -> Problem | None:
             inner[key] = [
                 rooted(expand(each, field), root) if isinstance(each, str) and each else each for each in value
             ]
-        elif key in ("output", "rules") and isinstance(value, str):
+        elif (key in ("output", "rules") or section == "log") and isinstance(value, str):
             inner[key] = rooted(expand(value, field), str(folder))
         elif key == "python" and isinstance(value, str):
             # A bare name is looked for on PATH. Links are not followed: a virtual environment's python is one.

@@ -173,6 +173,7 @@ def _ranges(config: RunConfig) -> Iterator[Problem]:
         (("limits", "pause_above"), limits.pause_above, 0, 1),
         (("limits", "pause_window"), limits.pause_window, 1, None),
         (("limits", "drain_s"), limits.drain_s, 0, None),
+        (("log", "thin_after_days"), config.log.thin_after_days, 0, None),
     ]
     simulation = config.simulation
     if simulation is not None:

@@ -135,6 +135,15 @@ class TellsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """A URL that gets each tell as a JSON POST when it comes up."""
 
 
+class LogConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The run log: one DuckDB file of all runs."""
+
+    path: str | None = None
+    """The file, on a local disk; default: genmon/genmon.duckdb in $XDG_DATA_HOME (~/.local/share)."""
+    thin_after_days: float = 14.0
+    """Samples older than this become one a minute; sums stay exact."""
+
+
 class SimulationConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A simulated box instead of real GPUs and servers. All it touches says SIMULATED."""
 
@@ -170,6 +179,7 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     workers: WorkersConfig = WorkersConfig()
     limits: LimitsConfig = LimitsConfig()
     tells: TellsConfig = TellsConfig()
+    log: LogConfig = LogConfig()
     simulation: SimulationConfig | None = None
 
     @property

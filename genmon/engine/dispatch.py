@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 
 from genmon.config.schema import RunConfig
+from genmon.engine.attempts import Attempt, Fate
 from genmon.engine.feed import RowFeed
 from genmon.engine.generate import Generation, generate
 from genmon.engine.hosts import Host
@@ -39,10 +40,13 @@ class Dispatcher:
         feed: RowFeed,
         submit: Callable[[Completion | Failure], None],
         judge: Callable[[AnswerClass], None],
+        attempted: Callable[[Attempt], None],
     ) -> None:
-        """`submit` takes a settled row; `judge` hears the class of every answer, also of those tried again."""
+        """`submit` takes a settled row; `judge` hears the class of every answer, also of those tried again;
+        `attempted` hears of every attempt at a row when it has ended.
+        """
         self._config, self._host, self._feed = config, host, feed
-        self._submit, self._judge = submit, judge
+        self._submit, self._judge, self._attempted = submit, judge, attempted
         self._wake = feed.on_rows
         self._attempts: dict[int, int] = {}
         self._server_failures: dict[int, set[str]] = {}
@@ -162,43 +166,59 @@ class Dispatcher:
         self._wake.set()
 
     async def _fly(self, row: Row, lane: Lane) -> None:
-        attempt = self._attempts.get(row.position, 0) + 1
+        number = self._attempts.get(row.position, 0) + 1
         launch = lane.launch
+        started_at, started = time.time(), time.monotonic()
+        made, trouble, fate = None, None, Fate.RETURNED
         try:
-            made = await generate(self._host, lane.name, row, self._config.sampling, attempt)
+            made = await generate(self._host, lane.name, row, self._config.sampling, number)
         except RowRefused as error:
             lane.answered()
-            self._attempts[row.position] = attempt
-            self._settle(self._failure(row, f"refused by the server: {error}", attempt))
+            self._attempts[row.position] = number
+            trouble, fate = f"refused by the server: {error}", Fate.FAILED
+            self._settle(self._failure(row, trouble, number))
         except ServerError as error:
             gone = isinstance(error, ServerGone)
             lane.failed(gone=gone)
             # A dead launch counts once against a row, however often the row was sent to its corpse.
-            self._blame(row, lane.name, str(error), launch if gone else f"{launch} attempt {attempt}")
+            trouble = str(error)
+            fate = self._blame(row, lane.name, trouble, launch if gone else f"{launch} attempt {number}")
             if not gone:
-                self._attempts[row.position] = attempt
+                self._attempts[row.position] = number
         else:
             lane.answered()
-            self._attempts[row.position] = attempt
-            self._weigh(row, lane, launch, made, attempt)
+            self._attempts[row.position] = number
+            fate = self._weigh(row, lane, launch, made, number)
+        finally:
+            self._attempted(
+                Attempt(
+                    row=row,
+                    number=number,
+                    launch=launch,
+                    started_at=started_at,
+                    latency_s=made.latency_s if made else time.monotonic() - started,
+                    fate=fate,
+                    made=made,
+                    trouble=trouble,
+                )
+            )
 
-    def _weigh(self, row: Row, lane: Lane, launch: str, made: Generation, attempt: int) -> None:
+    def _weigh(self, row: Row, lane: Lane, launch: str, made: Generation, attempt: int) -> Fate:
         """Decide what an answer is worth: kept, tried again, or the row given up."""
         limits = self._config.limits
         self._judge(made.answer_class)
         if made.answer_class is AnswerClass.ABORTED:
-            self._blame(row, lane.name, "the server aborted the answer", f"{launch} attempt {attempt}")
-            return
+            return self._blame(row, lane.name, "the server aborted the answer", f"{launch} attempt {attempt}")
         again = made.answer_class in RUBBISH or (made.answer_class is AnswerClass.TRUNCATED and limits.retry_truncated)
         if again and attempt <= limits.retries:
             self.retries += 1
             self._feed.give_back(row)
-            return
+            return Fate.RETRY
         if made.answer_class in RUBBISH:
             words = made.answer_class.value.replace("_", " ")
             failure = self._failure(row, f"the answer was {words} in each of {attempt} tries", attempt, made)
             self._settle(failure)
-            return
+            return Fate.FAILED
         self.latency_s += (made.latency_s - self.latency_s) * (0.02 if self.latency_s else 1.0)
         if made.completion_tokens is not None:
             self._mean_tokens += (made.completion_tokens - self._mean_tokens) * 0.02
@@ -219,17 +239,19 @@ class Dispatcher:
                 latency_s=made.latency_s,
             )
         )
+        return Fate.DONE
 
-    def _blame(self, row: Row, server: str, reason: str, occasion: str) -> None:
+    def _blame(self, row: Row, server: str, reason: str, occasion: str) -> Fate:
         """A server failed this row: back to the queue, unless the row has now outlived too many servers."""
         occasions = self._server_failures.setdefault(row.position, set())
         occasions.add(occasion)
         if len(occasions) < self._config.limits.server_failures:
             self.retries += 1
             self._feed.give_back(row)
-            return
+            return Fate.SERVER
         sentence = f"in flight {len(occasions)} times on servers that failed, the last on {server}: {reason}"
         self._settle(self._failure(row, sentence, self._attempts.get(row.position, 0)))
+        return Fate.FAILED
 
     def _settle(self, settled: Completion | Failure) -> None:
         self._attempts.pop(settled.row.position, None)

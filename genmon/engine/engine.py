@@ -41,6 +41,7 @@ from genmon.engine.launches import Launches
 from genmon.engine.meter import Meter
 from genmon.engine.notify import Notifier
 from genmon.engine.pace import Pace
+from genmon.engine.record import Log, Recorder
 from genmon.errors import GenmonError, Refused
 from genmon.fleet.flags.flagset import argv
 from genmon.fleet.process import masked
@@ -69,12 +70,24 @@ class Outcome(Struct, frozen=True):
 class Engine:
     """One run of one job on one host."""
 
-    def __init__(self, config: RunConfig, job: Job, host: Host, normal: Normal | None = None) -> None:
-        """The job is open and locked; the host is not yet asked anything. `normal` is what earlier runs taught."""
+    def __init__(
+        self,
+        config: RunConfig,
+        job: Job,
+        host: Host,
+        normal: Normal | None = None,
+        *,
+        log: Log | None = None,
+        run: str = "",
+    ) -> None:
+        """The job is open and locked; the host is not yet asked anything. `normal` is what earlier runs taught,
+        `run` the run's key in the log.
+        """
         self._config, self._job, self._host = config, job, host
         self._feed = RowFeed(job.pending())
         self._window = AnswerWindow(config.limits.pause_window, config.limits.pause_above)
-        self._dispatcher = Dispatcher(config, host, self._feed, job.submit, self._judge)
+        self._record = Recorder(config, job.directory, log, run)
+        self._dispatcher = Dispatcher(config, host, self._feed, job.submit, self._judge, self._record.attempt)
         self._changes = Changes(config, host, self._dispatcher, self._look, self._say, self._show)
         self._meter = Meter()
         self._started_at = time.time()
@@ -116,6 +129,7 @@ class Engine:
         if outcome.phase is RunPhase.FINISHED and self._job.rows_failed:
             outcome = Outcome(outcome.phase, outcome.sentence, 1)
         self.state = self._compose()
+        self._record.end(self.state)
         return outcome
 
     def plan(self, command: Command) -> Plan:
@@ -143,7 +157,12 @@ class Engine:
         Raises:
             Refused: it cannot be obeyed now.
         """
-        sentence = self._obey(command, by)
+        try:
+            sentence = self._obey(command, by)
+        except Refused as refusal:
+            self._record.command(command, by, str(refusal), obeyed=False)
+            raise
+        self._record.command(command, by, sentence, obeyed=True)
         self._show()
         return sentence
 
@@ -186,6 +205,7 @@ class Engine:
         self._changes.begin(self._info)
         if sentence := self._launches.changed_since(self._info.servers, masked(argv(self._info.flags))):
             self._say(sentence)
+        await asyncio.to_thread(self._record.begin, self._compose(), self._info)
         loop = asyncio.get_running_loop()
 
         def durable(settled: list[Completion | Failure]) -> None:
@@ -287,8 +307,17 @@ class Engine:
             self._say(sentence)
         self._changes.hear(report, now)
         self._watch.see(self._compose())
+        self._tell_of_log()
         self._notifier.hear((*self._tells.values(), *self._watch.tells))
         self._show()
+        self._record.saw(self.state)
+
+    def _tell_of_log(self) -> None:
+        trouble = self._record.trouble
+        if trouble is None:
+            self._tells.pop("log", None)
+        elif "log" not in self._tells or self._tells["log"].sentence != trouble:
+            self._tell("log", TellLevel.LOOK, trouble, "the run goes on, and the log catches up by itself")
 
     def _record_launch(self, server: ServerState) -> None:
         try:

@@ -11,6 +11,8 @@ from genmon.config.schema import RunConfig
 from genmon.engine.engine import Engine, Outcome
 from genmon.engine.local import LocalHost
 from genmon.job.job import Job
+from genmon.runlog.log import open_log
+from genmon.runlog.origin import log_path, new_key, secrets_of
 from genmon.wire.server import WireServer
 
 
@@ -33,7 +35,9 @@ def run(
 
 
 async def _run(config: RunConfig, job: Job, started: Callable[[Engine], None]) -> Outcome:
-    engine = Engine(config, job, LocalHost(config, job.directory))
+    run = new_key(config.name)
+    log = open_log(log_path(config), run, secrets_of(config))
+    engine = Engine(config, job, LocalHost(config, job.directory), log=log, run=run)
     loop = asyncio.get_running_loop()
     interrupts = 0
 
@@ -53,3 +57,4 @@ async def _run(config: RunConfig, job: Job, started: Callable[[Engine], None]) -
         return await engine.run()
     finally:
         await wire.close()
+        await asyncio.to_thread(log.close)

@@ -1,0 +1,215 @@
+"""The run log: what goes in is there once, whoever is killed and whoever holds the file."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from genmon.errors import LogError, LogLocked
+from genmon.runlog.database import SCHEMA, migrate, reading, writing
+from genmon.runlog.leftovers import take_in_leftovers
+from genmon.runlog.log import RunLog
+from genmon.runlog.records import RECORDS, Request, Run, RunEnd
+from genmon.runlog.spool import Spool, segments, spool_root
+from tests.simulated import until
+
+
+def run_record(run: str = "r", **fields: object) -> Run:
+    told: dict[str, object] = {
+        "run": run,
+        "name": "test",
+        "model": "m",
+        "host": "here",
+        "simulated": True,
+        "genmon": "0",
+        "sglang": None,
+        "git_revision": None,
+        "project_directory": "",
+        "job_directory": "",
+        "config": "{}",
+        "started_at": 1_700_000_000.0,
+        "rows_total": 3,
+    }
+    return Run(**(told | fields))  # type: ignore[arg-type]
+
+
+def request(number: int, run: str = "r", trouble: str | None = None) -> Request:
+    return Request(
+        run=run,
+        row_id=f"r{number}",
+        position=number,
+        attempt=1,
+        launch="s0#1",
+        simulated=True,
+        started_at=1_700_000_000.25 + number,
+        latency_s=1.5,
+        outcome="done",
+        answer_class="complete",
+        finish_reason="stop",
+        prompt_tokens=5,
+        completion_tokens=10,
+        reasoning_tokens=None,
+        acceptance_length=None,
+        trouble=trouble,
+    )
+
+
+def ask(path: Path, query: str) -> list[tuple[object, ...]]:
+    with reading(path) as connection:
+        return connection.execute(query).fetchall()
+
+
+def killed_spool(path: Path, rows: range, run: str = "r") -> Path:
+    """What an engine leaves that is killed after its spool was written."""
+    code = (
+        "import os, sys; from pathlib import Path; from tests.test_runlog import *\n"
+        f"spool = Spool(spool_root(Path({str(path)!r})) / {run!r}); spool.put(run_record({run!r}))\n"
+        f"[spool.put(request(n, {run!r})) for n in {rows!r}]; spool.write(); os._exit(9)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=False)
+    return spool_root(path) / run
+
+
+def test_what_is_put_is_in_the_file_after_close_and_the_spool_is_gone(tmp_path: Path) -> None:
+    path = tmp_path / "log.duckdb"
+    log = RunLog(path, "r")
+    log.put(run_record())
+    for number in range(3):
+        log.put(request(number))
+    log.put(RunEnd(run="r", ended_at=1_700_000_010.0, outcome="finished", reason="every row is done"))
+    log.close()
+    assert log.trouble is None
+    assert list(spool_root(path).iterdir()) == []
+    assert ask(path, "SELECT row_id, epoch(started_at) FROM requests ORDER BY position")[1] == ("r1", 1_700_000_001.25)
+    assert ask(path, "SELECT state, rows_done, completion_tokens, seconds FROM run_list") == [("finished", 3, 30, 10.0)]
+
+
+def test_every_field_of_every_record_has_a_column_with_its_table_and_the_table_has_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "log.duckdb"
+    with writing(path) as connection:
+        rows = connection.execute("SELECT table_name, column_name FROM duckdb_columns() WHERE NOT internal").fetchall()
+    for table, kind in RECORDS.items():
+        columns = {column for name, column in rows if name == ("runs" if table == "run_ends" else table)}
+        fields = set(kind.__struct_fields__)
+        assert fields <= columns, table
+        if table not in ("runs", "run_ends"):
+            assert fields == columns, table
+
+
+def test_a_killed_engines_spool_is_taken_in_once_and_its_run_is_interrupted(tmp_path: Path) -> None:
+    path = tmp_path / "log.duckdb"
+    folder = killed_spool(path, range(5))
+    with next(folder.glob("*.requests.jsonl")).open("ab") as file:
+        file.write(b'{"run":"r","row_id":"torn')
+    assert take_in_leftovers(path) == 1
+    assert take_in_leftovers(path) == 0
+    assert ask(path, "SELECT count(*), count(DISTINCT row_id) FROM requests") == [(5, 5)]
+    assert ask(path, "SELECT state, rows_done FROM run_list") == [("interrupted", 5)]
+    assert not folder.exists()
+
+
+def test_a_kill_between_commit_and_deletion_doubles_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "log.duckdb"
+    folder = killed_spool(path, range(5))
+    kept = {each.name: each.read_bytes() for each in folder.iterdir()}
+    take_in_leftovers(path)
+    folder.mkdir()
+    for name, content in kept.items():
+        (folder / name).write_bytes(content)
+    assert take_in_leftovers(path) == 1
+    assert ask(path, "SELECT count(*) FROM requests") == [(5,)]
+    assert ask(path, "SELECT rows_done FROM run_list") == [(5,)]
+
+
+def test_a_live_engines_spool_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "log.duckdb"
+    spool = Spool(spool_root(path) / "r")
+    spool.put(run_record())
+    spool.write()
+    assert take_in_leftovers(path) == 0
+    assert segments(spool.folder) == [1]
+    spool.close()
+    spool.release()
+
+
+def test_while_another_process_holds_the_file_the_spool_goes_on_and_the_log_catches_up(tmp_path: Path) -> None:
+    path = tmp_path / "log.duckdb"
+    with writing(path):
+        pass
+    code = f"import duckdb; c = duckdb.connect({str(path)!r}); print('held', flush=True); input()"
+    holder = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+    with pytest.raises(LogLocked, match=rf"held by python.* \(process {holder.pid}\)"), writing(path):
+        pass
+    log = RunLog(path, "r")
+    log.put(run_record())
+    log.put(request(1))
+    spooled = spool_root(path) / "r"
+    until(lambda: bool(segments(spooled)), "spooled")
+    holder.communicate("\n")
+    until(lambda: not segments(spooled), "caught up")
+    log.close()
+    assert ask(path, "SELECT rows_done FROM run_list") == [(1,)]
+
+
+def test_no_secret_reaches_spool_or_file(tmp_path: Path) -> None:
+    path = tmp_path / "log.duckdb"
+    secret = 'sk-"quoted"-0123456789'
+    log = RunLog(path, "r", frozenset({secret}))
+    log.put(run_record(config=json.dumps({"key": secret})))
+    log.put(request(1, trouble=f"Incorrect API key {secret}."))
+    log.close()
+    assert ask(path, "SELECT trouble FROM requests") == [("Incorrect API key ***.",)]
+    assert b"0123456789" not in path.read_bytes()
+
+
+def test_a_file_of_a_newer_genmon_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "log.duckdb"
+    with writing(path) as connection:
+        connection.execute("INSERT INTO schema_version VALUES (99, '9.0', now()::TIMESTAMP)")
+    with pytest.raises(LogError, match="newer genmon"), writing(path):
+        pass
+
+
+@pytest.mark.parametrize("version", range(SCHEMA))
+def test_every_older_schema_is_brought_up_with_its_rows(tmp_path: Path, version: int) -> None:
+    path = tmp_path / "log.duckdb"
+    with duckdb.connect(str(path), config={"storage_compatibility_version": "v1.5.0"}) as connection:
+        migrate(connection, to=version)
+        if version:
+            connection.execute("INSERT INTO runs (run, name, started_at) VALUES ('old', 'n', now()::TIMESTAMP)")
+    assert ask(path, "SELECT max(version) FROM schema_version") == [(SCHEMA,)]
+    assert ask(path, "SELECT run FROM run_list") == ([("old",)] if version else [])
+
+
+def test_every_table_and_every_figure_is_explained_in_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "log.duckdb"
+    with writing(path):
+        pass
+    assert ask(path, "SELECT table_name FROM duckdb_tables() WHERE comment IS NULL") == []
+    assert ask(path, "SELECT view_name FROM duckdb_views() WHERE NOT internal AND comment IS NULL") == []
+    silent = "SELECT table_name, column_name FROM duckdb_columns() WHERE data_type = 'DOUBLE' AND comment IS NULL"
+    tables = "SELECT table_name FROM duckdb_tables()"
+    assert ask(path, f"{silent} AND NOT internal AND table_name IN ({tables})") == []
+
+
+def test_the_file_is_readable_by_duckdb_1_5(tmp_path: Path) -> None:
+    path = tmp_path / "log.duckdb"
+    with writing(path):
+        pass
+    tags = ask(path, "SELECT tags['storage_version'] FROM duckdb_databases() WHERE path IS NOT NULL")
+    assert [str(tag[0]).startswith("v1.5.0") for tag in tags] == [True]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_place_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
+    from genmon.runlog.log import open_log
+
+    tmp_path.chmod(0o500)
+    assert "not logged" in str(open_log(tmp_path / "x" / "log.duckdb", "r", frozenset()).trouble)
