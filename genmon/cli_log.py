@@ -5,16 +5,13 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import click
 
 from genmon.errors import ConfigError
-
-if TYPE_CHECKING:
-    from genmon.runlog.questions import RunLine
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -44,15 +41,14 @@ def runs(log: Path | None, limit: int, as_json: bool) -> None:
     import msgspec
 
     from genmon.runlog import questions
+    from genmon.runlog.words import runs_text
 
     found = questions.runs(_path(log), limit)
     if as_json:
         for line in found:
             click.echo(msgspec.json.encode(line))
         return
-    click.echo(
-        _table(("run", "state", "rows", "tok/s", "W/GPU", "J/token", "accept", "kWh", "took"), map(_line, found))
-    )
+    click.echo(runs_text(found))
 
 
 @click.command()
@@ -95,33 +91,67 @@ def sql(query: str, log: Path | None, format_: str, as_json: bool, output: Path 
                 shutil.copyfileobj(file, sys.stdout.buffer)
 
 
-COMMANDS = (runs, sql)
+@click.command()
+@click.argument("run")
+@_log_option
+@click.option("--json", "as_json", is_flag=True, help="All of it as JSON.")
+def show(run: str, log: Path | None, as_json: bool) -> None:
+    """Show one run: its launches, figures by flag set, answers, tells, commands.
+
+    RUN is a run's key, the beginning of it (the newest that fits), or "last".
+    """
+    import msgspec
+
+    from genmon.runlog.story import story
+    from genmon.runlog.words import story_text
+
+    found = story(_path(log), run)
+    click.echo(msgspec.json.encode(found) if as_json else story_text(found))
 
 
-def _line(run: RunLine) -> tuple[str, ...]:
-    from genmon.figures import count, decimal, duration
+@click.command()
+@click.argument("a")
+@click.argument("b", required=False)
+@_log_option
+@click.option("--json", "as_json", is_flag=True, help="The comparison as JSON.")
+def compare(a: str, b: str | None, log: Path | None, as_json: bool) -> None:
+    """Compare two runs, launches or flag sets: flags, tokens/s, W, J/token, acceptance, latency, answers.
 
-    return (
-        run.run,
-        run.state + (" SIMULATED" if run.simulated else ""),
-        f"{count(run.rows_done)}/{count(run.rows_total)}",
-        count(run.tokens_per_s),
-        decimal(run.power_w, 0),
-        decimal(run.joules_per_token),
-        decimal(run.acceptance_length),
-        decimal(run.energy_kwh, 3),
-        duration(run.seconds),
-    )
+    \b
+      genmon compare demo-20261201-1030 demo-20261202     two runs, by the beginning of their keys
+      genmon compare last/s0#1 last/s0#2                  two launches of one server
+      genmon compare last                                 the last two flag sets within one run
+
+    Each figure is the mean over ten-second blocks of one server at work, with its n and 95 % interval.
+    """
+    import msgspec
+
+    from genmon.runlog.figures import compare as compare_sides
+    from genmon.runlog.words import comparison_text
+
+    found = compare_sides(_path(log), a, b)
+    click.echo(msgspec.json.encode(found) if as_json else comparison_text(found))
 
 
-def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    """Aligned columns: the first two to the left, figures to the right."""
-    lines = [heads, *rows]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if column < 2 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    )
+@click.command()
+@click.argument("run")
+@_log_option
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="The file; default: RUN.html in this folder.")
+@click.option("--json", "as_json", is_flag=True, help="What the page holds, as JSON.")
+def report(run: str, log: Path | None, output: Path | None, as_json: bool) -> None:
+    """Write one run as a page to send to a colleague: a single HTML file, without network or scripts."""
+    import msgspec
+
+    from genmon.runlog.report import page
+    from genmon.runlog.story import story
+
+    found = story(_path(log), run, plots=True)
+    if as_json:
+        click.echo(msgspec.json.encode(found))
+        return
+    target = output or Path(f"{found.run.run}.html")
+    target.write_text(page(found), encoding="utf-8")
+    click.echo(f"wrote {target}", err=True)
+
+
+COMMANDS = (runs, show, compare, report, sql)

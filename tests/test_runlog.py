@@ -15,8 +15,9 @@ from genmon.errors import LogError, LogLocked
 from genmon.runlog.database import SCHEMA, migrate, reading, writing
 from genmon.runlog.leftovers import take_in_leftovers
 from genmon.runlog.log import RunLog
-from genmon.runlog.records import RECORDS, Request, Run, RunEnd
+from genmon.runlog.records import RECORDS, GpuReading, Request, Run, RunEnd
 from genmon.runlog.spool import Spool, segments, spool_root
+from genmon.runlog.thin import thin
 from tests.simulated import until
 
 
@@ -212,4 +213,53 @@ def test_a_place_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
     from genmon.runlog.log import open_log
 
     tmp_path.chmod(0o500)
-    assert "not logged" in str(open_log(tmp_path / "x" / "log.duckdb", "r", frozenset()).trouble)
+    assert "not logged" in str(open_log(tmp_path / "x" / "log.duckdb", "r", frozenset(), 1e9).trouble)
+
+
+def gpu_reading(second: int, energy_j: float | None = 500.0) -> GpuReading:
+    return GpuReading(
+        run="r",
+        taken_at=1_700_000_000.0 + second,
+        host="here",
+        gpu_uuid="GPU-1",
+        gpu_index=0,
+        gpu_name="H200",
+        launch="s0#1",
+        simulated=True,
+        seconds=1.0,
+        energy_j=energy_j,
+        power_w=500.0 + second % 2,
+        power_instant_w=None,
+        power_limit_w=700.0,
+        power_default_limit_w=700.0,
+        sm_clock_mhz=1980,
+        temperature_c=60,
+        utilization=1.0,
+        memory_used_b=1,
+        memory_total_b=2,
+        reasons=("power cap",),
+        trouble=None,
+    )
+
+
+def test_old_samples_become_one_a_minute_and_their_energy_stays_exact(tmp_path: Path) -> None:
+    path = tmp_path / "log.duckdb"
+    log = RunLog(path, "r")
+    for second in range(0, 9000, 3):
+        log.put(gpu_reading(second, energy_j=second * 0.1))
+    log.close()
+    total = "SELECT sum(energy_j), sum(seconds), sum(samples) FROM gpu_samples"
+    (before,) = ask(path, total)
+    bites = 0
+    with writing(path) as connection:
+        while thin(connection, older_than=1_700_000_000.0 + 7200):
+            bites += 1
+    assert bites > 1
+    (after,) = ask(path, total)
+    assert after == pytest.approx(before, rel=1e-12)
+    old = "taken_at < make_timestamp(1700007180000000)"
+    rows = ask(path, f"SELECT count(*), avg(power_w), any_value(reasons) FROM gpu_samples WHERE {old}")
+    assert rows == [(120, pytest.approx(500.5, abs=0.03), ["power cap"])]
+    assert ask(path, "SELECT max(samples) FROM gpu_samples WHERE taken_at >= make_timestamp(1700007200000000)") == [
+        (1,)
+    ]

@@ -36,7 +36,7 @@ def run(
 
 async def _run(config: RunConfig, job: Job, started: Callable[[Engine], None]) -> Outcome:
     run = new_key(config.name)
-    log = open_log(log_path(config), run, secrets_of(config))
+    log = open_log(log_path(config), run, secrets_of(config), config.log.thin_after_days * 86400.0)
     engine = Engine(config, job, LocalHost(config, job.directory), log=log, run=run)
     loop = asyncio.get_running_loop()
     interrupts = 0

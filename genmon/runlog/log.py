@@ -6,6 +6,7 @@ is full, the spool goes on and the log catches up later.
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 import time
@@ -21,6 +22,8 @@ _RETRY_S = (0.05, 0.4)
 _TROUBLE_AFTER_S = 30.0
 """A file held for less is somebody's question, and no trouble."""
 _LAST_PATIENCE_S = 10.0
+_THIN_FIRST_S = 60.0
+_THIN_EVERY_S = 3600.0
 
 
 class NoLog:
@@ -40,8 +43,11 @@ class NoLog:
 class RunLog:
     """One run's way into the log."""
 
-    def __init__(self, path: Path, run: str, secrets: frozenset[str] = frozenset()) -> None:
-        """`path` is the database, `run` the key of the run; `secrets` never reach a disk.
+    def __init__(
+        self, path: Path, run: str, secrets: frozenset[str] = frozenset(), thin_after_s: float = math.inf
+    ) -> None:
+        """`path` is the database, `run` the key of the run; `secrets` never reach a disk. Samples of any run that are
+        older than `thin_after_s` seconds become one a minute.
 
         Raises:
             OSError: the spool beside the database cannot be made.
@@ -51,6 +57,7 @@ class RunLog:
         self._trouble: str | None = None
         self._failing_since: float | None = None
         self._leftovers_due = True
+        self._thin_after_s, self._thin_at = thin_after_s, time.monotonic() + _THIN_FIRST_S
         self._wait_s = 0.0
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._flush_for_ever, name="run log", daemon=True)
@@ -99,6 +106,7 @@ class RunLog:
         from genmon.runlog.database import writing
         from genmon.runlog.ingest import take_in
         from genmon.runlog.leftovers import take_in_leftovers
+        from genmon.runlog.thin import thin
 
         if self._leftovers_due:
             take_in_leftovers(self._path)
@@ -115,11 +123,15 @@ class RunLog:
                 take_in(connection, folder, self._run, number)
         if numbers:
             remove_segment(folder, numbers[-1])
+        if math.isfinite(self._thin_after_s) and time.monotonic() > self._thin_at and not self._closing.is_set():
+            with writing(self._path) as connection:
+                more = thin(connection, time.time() - self._thin_after_s)
+            self._thin_at = time.monotonic() + (0 if more else _THIN_EVERY_S)
 
 
-def open_log(path: Path, run: str, secrets: frozenset[str]) -> RunLog | NoLog:
+def open_log(path: Path, run: str, secrets: frozenset[str], thin_after_s: float) -> RunLog | NoLog:
     """The log of a run; one that says its trouble when not even a spool can be made."""
     try:
-        return RunLog(path, run, secrets)
+        return RunLog(path, run, secrets, thin_after_s)
     except OSError as error:
         return NoLog(f"This run is not logged: {error.filename or path} cannot be written: {error.strerror}.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,16 +49,21 @@ class RunLine(Struct, frozen=True, kw_only=True):
     job_directory: str
     reason: str | None
 
+    @property
+    def started_at_s(self) -> float:
+        """When it began, Unix seconds."""
+        return self.started_at.replace(tzinfo=UTC).timestamp()
+
 
 def runs(path: Path, limit: int | None = None) -> list[RunLine]:
     """The last `limit` runs, the newest last. Raises `LogError`."""
     with reading(path) as connection:
         query = "FROM (FROM run_list ORDER BY started_at DESC LIMIT ?) ORDER BY started_at"
         found = [msgspec.convert(row, RunLine) for row in records(connection, query, limit or 1 << 62)]
-    return [_alive(path, line) for line in found]
+    return [alive(path, line) for line in found]
 
 
-def _alive(path: Path, line: RunLine) -> RunLine:
+def alive(path: Path, line: RunLine) -> RunLine:
     """A run that was killed says running until the next start takes in its spool; its lock knows better."""
     if line.state != "running" or lives(spool_root(path) / line.run):
         return line
