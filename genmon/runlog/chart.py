@@ -8,8 +8,8 @@ from html import escape
 
 from msgspec import Struct
 
-WIDTH, _HEIGHT = 960, 168
-_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 12, 24, 22
+WIDTH, _HEIGHT = 720, 168
+_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 22, 28, 24
 
 
 class Line(Struct, frozen=True):
@@ -23,7 +23,7 @@ def chart(title: str, lines: Sequence[Line], marks: Sequence[tuple[float, str]],
     """A plot from 0 to `span_s` seconds; `marks` are (seconds, words) shown as upright lines."""
     known = [value for line in lines for _, value in line.points if value is not None]
     if not known:
-        return f'<figure><svg viewBox="0 0 {WIDTH} 60" role="img"><text x="0" y="20">{escape(title)}: –</text></svg></figure>'
+        return f"<p>{escape(title)}: –</p>"
     top = _nice(max(known))
     span_s = max(span_s, 1.0)
 
@@ -76,13 +76,11 @@ def _short(value: float) -> str:
 
 
 def _ticks(span_s: float) -> list[tuple[float, str]]:
-    for step, unit_s, unit in (
-        *((each, 1.0, "s") for each in (5, 10, 20, 30)),
-        *((each * 60, 60.0, "min") for each in (1, 2, 5, 10, 20, 30)),
-        *((each * 3600, 3600.0, "h") for each in (1, 2, 4, 6, 12)),
-    ):
-        if span_s / step <= 7:
-            break
-    else:
-        step, unit_s, unit = max(1, math.ceil(span_s / 86400 / 7)) * 86400, 86400.0, "d"
-    return [(at * step, f"{at * step / unit_s:.0f} {unit}") for at in range(int(span_s // step) + 1)]
+    """At most eight moments, in the unit that suits the span."""
+    units = {"s": (1.0, (5, 10, 20, 30)), "min": (60.0, (1, 2, 5, 10, 20, 30)), "h": (3600.0, (1, 2, 4, 6, 12))}
+    for unit, (unit_s, steps) in units.items():
+        for step in steps:
+            if span_s <= 7 * step * unit_s:
+                return [(at * step * unit_s, f"{at * step} {unit}") for at in range(int(span_s / step / unit_s) + 1)]
+    days = max(1, math.ceil(span_s / 86400 / 7))
+    return [(at * days * 86400.0, f"{at * days} d") for at in range(int(span_s / days / 86400) + 1)]

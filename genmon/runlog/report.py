@@ -21,11 +21,12 @@ body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(
   margin: 0 auto; padding: 1.2rem; }
 h1 { font-size: 1.5rem; margin: 0; overflow-wrap: anywhere; } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
 p { margin: .3rem 0; color: var(--soft); overflow-wrap: anywhere; }
-.simulated { color: var(--paper); background: var(--alarm); padding: .3rem .6rem; font-weight: 700; display: inline-block; }
+.simulated { color: var(--paper); background: var(--alarm); padding: .3rem .6rem; font-weight: 700;
+  display: inline-block; }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(8.5rem, 1fr)); gap: .6rem; margin: 1rem 0; }
 .tiles div { background: var(--card); padding: .6rem .8rem; border-radius: .4rem; }
 .tiles b { display: block; font-size: 1.25rem; font-variant-numeric: tabular-nums; } .tiles span { color: var(--soft); }
-figure { margin: 0 0 .6rem; overflow-x: auto; } svg { width: 100%; min-width: 34rem; height: auto; display: block; }
+figure { margin: 0 0 .6rem; } svg { width: 100%; height: auto; display: block; }
 svg text { fill: var(--soft); font-size: 12px; } svg .title { fill: var(--ink); font-size: 13px; font-weight: 600; }
 svg .y { text-anchor: end; } svg .x { text-anchor: middle; }
 svg .grid { stroke: var(--grid); } svg .mark { stroke: var(--mark); stroke-dasharray: 4 3; stroke-width: 1.5; }
@@ -33,6 +34,7 @@ svg polyline { fill: none; stroke-width: 1.8; stroke-linejoin: round; }
 svg .power { stroke: var(--power); } svg .limit { stroke: var(--limit); stroke-dasharray: 2 4; }
 svg .tokens { stroke: var(--tokens); } svg .accept { stroke: var(--accept); }
 .wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+@media (max-width: 40rem) { svg text, svg .title { font-size: 19px; } }
 th, td { text-align: left; padding: .3rem .7rem .3rem 0; border-bottom: 1px solid var(--grid); vertical-align: top; }
 th { color: var(--soft); font-weight: 600; } td.n { white-space: nowrap; } code { overflow-wrap: anywhere; }
 """
@@ -72,15 +74,16 @@ def page(story: Story) -> str:
 
 def _tiles(story: Story) -> str:
     run = story.run
-    tiles = (
-        (f"{count(run.rows_done)} of {count(run.rows_total)}", "rows done in this run"),
+    tiles = [
+        (count(run.rows_done), f"of {count(run.rows_total)} rows done in this run"),
         (count(run.tokens_per_s), "tokens/s, kept"),
         (decimal(run.power_w, 0), "W a GPU, mean"),
         (decimal(run.joules_per_token, 3), "J/token, kept"),
         (decimal(run.acceptance_length), "acceptance length"),
         (decimal(run.energy_kwh, 3), "kWh of the GPUs"),
-        (count(run.rows_failed), "rows failed"),
-    )
+    ]
+    if run.rows_failed:
+        tiles.append((count(run.rows_failed), "rows failed"))
     return (
         '<div class="tiles">' + "".join(f"<div><b>{n}</b><span>{words}</span></div>" for n, words in tiles) + "</div>"
     )

@@ -14,6 +14,8 @@ from genmon.runlog.questions import RunLine, alive, records
 
 _POINTS = 400
 """Points of a plot: about one a pixel pair on a desktop."""
+_STEP_S = 3.0
+"""Shorter stretches may miss a sample, or hold one too many."""
 
 
 class LaunchLine(Struct, frozen=True, kw_only=True):
@@ -89,11 +91,13 @@ class Story(Struct, frozen=True, kw_only=True):
 
 
 _MOMENTS = """
-    WITH servers AS (
-        SELECT floor((epoch(taken_at) - ?) / ?) AS slot, sum(tokens) / ? AS tokens_per_s,
-            sum(acceptance_length * tokens) / nullif(sum(tokens) FILTER (acceptance_length IS NOT NULL), 0)
-                AS acceptance_length
-        FROM server_samples WHERE run = ? GROUP BY slot
+    WITH each_server AS (
+        SELECT floor((epoch(taken_at) - ?) / ?) AS slot, launch, sum(tokens) / nullif(sum(seconds), 0) AS tokens_per_s,
+            sum(acceptance_length * tokens) AS accepted, sum(tokens) FILTER (acceptance_length IS NOT NULL) AS weight
+        FROM server_samples WHERE run = ? GROUP BY slot, launch
+    ), servers AS (
+        SELECT slot, sum(tokens_per_s) AS tokens_per_s, sum(accepted) / nullif(sum(weight), 0) AS acceptance_length
+        FROM each_server GROUP BY slot
     ), each_gpu AS (
         SELECT floor((epoch(taken_at) - ?) / ?) AS slot, gpu_uuid, avg(power_limit_w) AS power_limit_w,
             coalesce(sum(energy_j) / nullif(sum(seconds) FILTER (energy_j IS NOT NULL), 0), avg(power_w)) AS power_w
@@ -123,8 +127,8 @@ def story(path: Path, wanted: str, *, plots: bool = False) -> Story:
         moments: list[object] = []
         if plots:
             start = line.started_at_s
-            step = max(1.0, (line.seconds or 1.0) / _POINTS)
-            moments = list(records(connection, _MOMENTS, start, step, step, run, start, step, run, step))
+            step = max(_STEP_S, (line.seconds or 1.0) / _POINTS)
+            moments = list(records(connection, _MOMENTS, start, step, run, start, step, run, step))
         return Story(
             run=alive(path, line),
             whole=side(connection, run),
