@@ -86,12 +86,14 @@ def test_four_engines_a_reader_and_random_kills_lose_and_double_nothing(tmp_path
     path, chance = tmp_path / "log.duckdb", random.Random(5)
     engines = [_Engine(path, f"e{number}-0") for number in range(_ENGINES)]
     gone: list[_Engine] = []
-    asked, begun = 0, time.monotonic()
+    waited_s: list[float] = []
+    begun = time.monotonic()
     kill_at = begun + 3
     while time.monotonic() < begun + _SOAK_S:
         if path.exists():
-            lines = questions.runs(path)  # raises what a person would see
-            asked += bool(lines)
+            asked_at = time.monotonic()
+            questions.runs(path)  # raises what a person would see
+            waited_s.append(time.monotonic() - asked_at)
         if time.monotonic() > kill_at:
             slot = chance.randrange(_ENGINES)
             engines[slot].kill()
@@ -102,7 +104,7 @@ def test_four_engines_a_reader_and_random_kills_lose_and_double_nothing(tmp_path
     for engine in engines:
         engine.end()
     take_in_leftovers(path)
-    assert asked > _SOAK_S / 4
+    assert len(waited_s) >= _SOAK_S / 10
     assert list(spool_root(path).iterdir()) == []
     with reading(path) as connection:
         for engine in [*gone, *engines]:
@@ -118,4 +120,5 @@ def test_four_engines_a_reader_and_random_kills_lose_and_double_nothing(tmp_path
     assert done == there
     assert by_run == pytest.approx(by_sample, rel=1e-9)
     assert all(states[engine.run] == "interrupted" for engine in gone if engine.acknowledged)
-    print(f"{len(gone)} kills, {there} rows, {asked} answers")
+    worst_s = max(waited_s)
+    print(f"{len(gone)} kills, {there:,} rows, {len(waited_s)} answers, the slowest after {worst_s:.1f} s")

@@ -22,6 +22,8 @@ _STORAGE = "v1.5.0"
 """Storage format that DuckDB 1.5 and 2 read and write: the command-line tools of 1.5 are still common."""
 _WAIT_S = (0.02, 0.15)
 """Between two tries at a locked file, at random: several engines then take turns."""
+_READER_S = 15.0
+"""A reader's patience: bursts take a twentieth of a second, ten times that on a machine that is overloaded."""
 _LOCKED = "Could not set lock on file"
 _SQL = Path(__file__).parent / "sql"
 SCHEMA = len(list(_SQL.glob("[0-9]*.sql")))
@@ -29,7 +31,7 @@ SCHEMA = len(list(_SQL.glob("[0-9]*.sql")))
 
 
 @contextlib.contextmanager
-def reading(path: Path, patience_s: float = 5.0) -> Iterator[duckdb.DuckDBPyConnection]:
+def reading(path: Path, patience_s: float = _READER_S) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open the log to ask it something; `let_go` as soon as the answers are there. An old schema is brought up.
 
     Raises:
