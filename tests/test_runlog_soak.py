@@ -64,15 +64,22 @@ class _Engine:
     def kill(self) -> None:
         now = time.monotonic()
         self.process.kill()
-        self.process.wait()
+        self._wait()
         self.acknowledged = sum(at < now - _ACKNOWLEDGED_AFTER_S for at in self.put_at)
 
     def end(self) -> None:
         assert self.process.stdin is not None
         self.process.stdin.close()
-        assert self.process.wait(60) == 0
-        self.listening.join()
+        self._wait()
+        assert self.process.returncode == 0
         self.acknowledged = len(self.put_at)
+
+    def _wait(self) -> None:
+        self.process.wait(60)
+        self.listening.join()
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            pipe.close()
 
     def _listen(self) -> None:
         assert self.process.stdout is not None
