@@ -67,7 +67,7 @@ def test_the_done_attempts_are_the_rows_of_the_shards(tmp_path: Path) -> None:
         return good()
 
     host = ScriptedHost(sometimes)
-    asyncio.run(Engine(config, Job.open(config), host, log, "key").run())
+    asyncio.run(Engine(config, Job.open(config), host, log=log, run="key").run())
     requests = log.of(Request)
     done = [request for request in requests if request.outcome == "done"]
     assert sorted(request.row_id for request in done) == sorted(shard_ids(config))
@@ -91,7 +91,7 @@ def test_commands_are_written_down_with_who_gave_them_and_refusals_with_the_reas
         return good()
 
     async def go() -> None:
-        engine = Engine(config, Job.open(config), ScriptedHost(slow), log, "key")
+        engine = Engine(config, Job.open(config), ScriptedHost(slow), log=log, run="key")
         running = asyncio.create_task(engine.run())
         await until(lambda: engine.state.job.rows_in_flight == 8)
         engine.command(Pause(), by="ann")
@@ -132,7 +132,7 @@ def test_energy_is_what_the_counter_gained_also_over_a_counter_that_began_anew(t
                 self.gpus = (sample(energy_j, time.time()),)
             return await super().poll()
 
-    engine = Engine(config, Job.open(config), Metered(slow), log, "key")
+    engine = Engine(config, Job.open(config), Metered(slow), log=log, run="key")
     asyncio.run(engine.run())
     gained = [reading.energy_j for reading in log.of(GpuReading)]
     assert gained == [None, 500.0, 600.0, 30.0, 60.0]
@@ -143,7 +143,7 @@ def test_trouble_of_the_log_is_a_tell_and_the_run_goes_on(tmp_path: Path) -> Non
     write_prompts(tmp_path, 4)
     config, log = run_config(tmp_path), ListLog()
     log.trouble = "The run log is held by duckdb (process 7)."
-    engine = Engine(config, Job.open(config), ScriptedHost(answer), log, "key")
+    engine = Engine(config, Job.open(config), ScriptedHost(answer), log=log, run="key")
     asyncio.run(engine.run())
     assert [(tell.id, tell.level) for tell in engine.state.tells if tell.id == "log"] == [("log", TellLevel.LOOK)]
     assert [tell.sentence for tell in log.of(TellRecord) if tell.tell == "log"] == [log.trouble]
