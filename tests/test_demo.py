@@ -121,3 +121,36 @@ def test_fifty_kills_lose_and_double_nothing(tmp_path: Path) -> None:
     report = json.loads(genmon("verify", "--json", output).stdout)
     assert (report["done"], report["missing"], report["doubled"], report["torn"]) == (5000, 0, 0, 0)
     assert servers_of(output) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_log_of_a_run_agrees_with_its_shards_its_sidecars_and_the_meter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    path, output = run_file(tmp_path, 1000), tmp_path / "out"
+    ran = genmon("--batch", "--json", path)
+    assert ran.returncode == 0, ran.stderr
+    query = (
+        "SELECT row_id, launch, answer_class, finish_reason, prompt_tokens, completion_tokens, latency_s FROM requests"
+    )
+    asked = genmon("sql", f"{query} WHERE outcome = 'done'", "--json")
+    logged = [json.loads(line) for line in asked.stdout.splitlines()]
+    about = [json.loads(line) for each in (output / "sidecar").iterdir() for line in each.read_text().splitlines()]
+    fields = ("launch", "answer_class", "finish_reason", "prompt_tokens", "completion_tokens", "latency_s")
+    assert len(logged) == 1000
+    assert {each["row_id"]: [each[field] for field in fields] for each in logged} == {
+        each["id"]: [each[field] for field in fields] for each in about
+    }
+    shards = [json.loads(line) for each in (output / "shards").iterdir() for line in each.read_text().splitlines()]
+    assert sorted(each["id"] for each in shards) == sorted(each["row_id"] for each in logged)
+    (run,) = map(json.loads, genmon("runs", "--json").stdout.splitlines())
+    assert (run["state"], run["rows_done"], run["simulated"]) == ("finished", 1000, True)
+    assert run["completion_tokens"] == sum(each["completion_tokens"] for each in about)
+    counters: dict[str, list[float]] = {}
+    for line in ran.stdout.splitlines():
+        for gpu in json.loads(line).get("gpus", []):
+            counters.setdefault(gpu["uuid"], []).append(gpu["energy_j"])
+    metered_j = sum(max(each) - min(each) for each in counters.values())
+    assert run["energy_kwh"] * 3.6e6 == pytest.approx(metered_j, rel=0.001)

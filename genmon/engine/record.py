@@ -167,8 +167,9 @@ class Recorder:
         self.begin(state, None)
         self.saw(state, last=True)
         for launch in self._launches.values():
-            if launch.ended_at is None:
-                self._log.put(replace(launch, ended_at=state.taken_at, end_reason="the run ended"))
+            if launch.end_reason is None:
+                ended_at = launch.ended_at or state.taken_at
+                self._log.put(replace(launch, ended_at=ended_at, end_reason="the run ended"))
         self._log.put(
             RunEnd(run=self._run, ended_at=state.taken_at, outcome=state.phase.value, reason=state.reason or "")
         )
