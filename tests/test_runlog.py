@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -11,10 +12,12 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from genmon.config.schema import JobConfig, ModelConfig, RunConfig, ServersConfig
 from genmon.errors import LogError, LogLocked
 from genmon.runlog.database import SCHEMA, migrate, reading, writing
 from genmon.runlog.leftovers import take_in_leftovers
 from genmon.runlog.log import RunLog
+from genmon.runlog.origin import public_config, secrets_of
 from genmon.runlog.records import RECORDS, GpuReading, Request, Run, RunEnd
 from genmon.runlog.spool import Spool, segments, spool_root
 from genmon.runlog.thin import thin
@@ -103,29 +106,41 @@ def test_every_field_of_every_record_has_a_column_with_its_table_and_the_table_h
             assert fields == columns, table
 
 
-def test_a_killed_engines_spool_is_taken_in_once_and_its_run_is_interrupted(tmp_path: Path) -> None:
+def test_a_killed_engines_spool_is_taken_in_once_whenever_it_was_killed(tmp_path: Path) -> None:
     path = tmp_path / "log.duckdb"
     folder = killed_spool(path, range(5))
     with next(folder.glob("*.requests.jsonl")).open("ab") as file:
         file.write(b'{"run":"r","row_id":"torn')
+    kept = {each.name: each.read_bytes() for each in folder.iterdir()}
+    assert take_in_leftovers(path) == 1
+    assert not folder.exists()
+    assert ask(path, "SELECT state, rows_done FROM run_list") == [("interrupted", 5)]
+    folder.mkdir()
+    for name, content in kept.items():  # as a kill between commit and deletion leaves it
+        (folder / name).write_bytes(content)
     assert take_in_leftovers(path) == 1
     assert take_in_leftovers(path) == 0
     assert ask(path, "SELECT count(*), count(DISTINCT row_id) FROM requests") == [(5, 5)]
-    assert ask(path, "SELECT state, rows_done FROM run_list") == [("interrupted", 5)]
-    assert not folder.exists()
-
-
-def test_a_kill_between_commit_and_deletion_doubles_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "log.duckdb"
-    folder = killed_spool(path, range(5))
-    kept = {each.name: each.read_bytes() for each in folder.iterdir()}
-    take_in_leftovers(path)
-    folder.mkdir()
-    for name, content in kept.items():
-        (folder / name).write_bytes(content)
-    assert take_in_leftovers(path) == 1
-    assert ask(path, "SELECT count(*) FROM requests") == [(5,)]
     assert ask(path, "SELECT rows_done FROM run_list") == [(5,)]
+
+
+def test_a_full_disk_is_told_and_nothing_is_torn_when_it_has_room_again(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "r")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        for number in range(20):
+            spool.put(request(number))
+        spool.write()
+        assert "cannot be written" in str(spool.trouble)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    spool.put(request(20))
+    spool.close()
+    assert spool.trouble is None
+    lines = [json.loads(line) for each in spool.folder.glob("*.jsonl") for line in each.read_text().splitlines()]
+    assert [line["row_id"] for line in lines] == [f"r{number}" for number in range(21)]
+    spool.release()
 
 
 def test_a_live_engines_spool_is_left_alone(tmp_path: Path) -> None:
@@ -168,6 +183,25 @@ def test_no_secret_reaches_spool_or_file(tmp_path: Path) -> None:
     log.close()
     assert ask(path, "SELECT trouble FROM requests") == [("Incorrect API key ***.",)]
     assert b"0123456789" not in path.read_bytes()
+
+
+def test_what_a_run_calls_a_key_or_a_token_is_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_0123456789")
+    monkeypatch.setenv("MY_KEY", "short")
+    config = RunConfig(
+        model=ModelConfig(path="m"),
+        job=JobConfig(prompts=["p"], output="o"),
+        servers=ServersConfig(
+            env={"WANDB_API_KEY": "wandb-012345"},
+            flags={"admin-api-key": "adm"},
+            urls=["http://me:pass@host:1"],
+            api_key_env="MY_KEY",
+        ),
+    )
+    assert {"hf_0123456789", "wandb-012345", "short"} <= secrets_of(config)
+    public = public_config(config)
+    assert not any(word in public for word in ("wandb-012345", '"adm"', "me:pass"))
+    assert "WANDB_API_KEY" in public and "host:1" in public
 
 
 def test_a_file_of_a_newer_genmon_is_refused_in_a_sentence(tmp_path: Path) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import duckdb
@@ -139,10 +137,9 @@ def test_show_and_report_say_simulated_and_hold_launches_and_answers(log: Path, 
 def test_sql_answers_as_table_csv_json_and_parquet(log: Path, tmp_path: Path) -> None:
     query = "SELECT launch, count(*) AS n FROM server_samples GROUP BY launch ORDER BY launch;"
     assert "s0#1" in ask(log, "sql", query).output
-    command = [sys.executable, "-m", "genmon", "sql", query, "--log", str(log)]
-    csv = subprocess.run([*command, "--format", "csv"], capture_output=True, text=True, check=True).stdout
+    csv = ask(log, "sql", query, "--format", "csv").output
     assert csv.splitlines() == ["launch,n", '"s0#1",100', '"s0#2",100']
-    lines = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout
+    lines = ask(log, "sql", query, "--json").output
     assert [json.loads(line)["n"] for line in lines.splitlines()] == [100, 100]
     target = tmp_path / "x.parquet"
     ask(log, "sql", query, "--format", "parquet", "-o", str(target))
