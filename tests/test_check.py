@@ -47,6 +47,7 @@ class Driver(ModuleType):
             "nvmlDeviceGetHandleByUUID": lambda uuid: int(uuid.removeprefix("GPU-")),
             "nvmlDeviceGetUUID": lambda handle: f"GPU-{handle}",
             "nvmlDeviceGetName": lambda handle: "RTX PRO 6000",
+            "nvmlDeviceGetMigMode": lambda handle: (0, 0),
             "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(total=96 * GIB, used=used_b),
             "nvmlDeviceGetEnforcedPowerLimit": lambda handle: limit_w * 1000,
             "nvmlDeviceGetPowerManagementDefaultLimit": lambda handle: 600_000,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import msgspec
 
-from genmon.engine.engine import Outcome
 from genmon.figures import count, decimal, duration, energy, share
 from genmon.state import Event, RunPhase, ServerPhase, State, Tell
+
+if TYPE_CHECKING:
+    from genmon.engine.engine import Outcome
 
 _LINE_EVERY_S = 60.0
 
