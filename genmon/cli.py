@@ -58,6 +58,7 @@ def genmon() -> None:
       genmon init > run.toml       a run file for this machine
       genmon check run.toml        could it run?
       genmon --batch run.toml      run it (options: genmon run --help)
+      genmon runs                  what ran, how fast, and what it cost
     """
 
 

@@ -15,7 +15,7 @@ from genmon.cli import genmon
 from genmon.errors import LogError
 from genmon.runlog.log import RunLog
 from genmon.runlog.records import Launch, RunEnd, ServerReading
-from tests.test_runlog import gpu_reading, request, run_record
+from tests.test_runlog import gpu_reading, killed_spool, request, run_record
 
 _START = 1_700_000_000.0
 
@@ -144,6 +144,13 @@ def test_sql_answers_as_table_csv_json_and_parquet(log: Path, tmp_path: Path) ->
     target = tmp_path / "x.parquet"
     ask(log, "sql", query, "--format", "parquet", "-o", str(target))
     assert duckdb.read_parquet(str(target)).sum("n").fetchall() == [(200,)]
+
+
+def test_a_killed_run_is_listed_as_interrupted_with_all_that_it_spooled(tmp_path: Path) -> None:
+    path = tmp_path / "log.duckdb"
+    killed_spool(path, range(5))
+    (line,) = map(json.loads, ask(path, "runs", "--json").output.splitlines())
+    assert (line["state"], line["rows_done"]) == ("interrupted", 5)
 
 
 def test_a_wrong_question_is_a_sentence(log: Path, tmp_path: Path) -> None:

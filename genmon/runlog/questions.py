@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
+from genmon.errors import LogError
 from genmon.runlog.database import let_go, reading
+from genmon.runlog.leftovers import take_in_leftovers
 from genmon.runlog.spool import lives, spool_root
 
 if TYPE_CHECKING:
@@ -57,14 +60,21 @@ class RunLine(Struct, frozen=True, kw_only=True):
 
 def runs(path: Path, limit: int | None = None) -> list[RunLine]:
     """The last `limit` runs, the newest last. Raises `LogError`."""
+    catch_up(path)
     with reading(path) as connection:
         query = "FROM (FROM run_list ORDER BY started_at DESC LIMIT ?) ORDER BY started_at"
         found = [msgspec.convert(row, RunLine) for row in records(connection, query, limit or 1 << 62)]
     return [alive(path, line) for line in found]
 
 
+def catch_up(path: Path) -> None:
+    """Take in what killed engines left, so that the answer has it; a log that somebody writes to can wait."""
+    with contextlib.suppress(LogError, OSError):
+        take_in_leftovers(path)
+
+
 def alive(path: Path, line: RunLine) -> RunLine:
-    """A run that was killed says running until the next start takes in its spool; its lock knows better."""
+    """A run that was killed says running until its spool is taken in; its lock knows better."""
     if line.state != "running" or lives(spool_root(path) / line.run):
         return line
     return msgspec.structs.replace(line, state="interrupted")

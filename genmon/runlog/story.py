@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from genmon.runlog.database import reading
 from genmon.runlog.figures import Side, find_run, side
-from genmon.runlog.questions import RunLine, alive, records
+from genmon.runlog.questions import RunLine, alive, catch_up, records
 
 _POINTS = 400
 """Points of a plot: about one a pixel pair on a desktop."""
@@ -112,6 +112,7 @@ _MOMENTS = """
 
 def story(path: Path, wanted: str, *, plots: bool = False) -> Story:
     """One run by its key, the beginning of it, or "last". Raises `LogError`."""
+    catch_up(path)
     with reading(path) as connection:
         run = find_run(connection, wanted)
 
