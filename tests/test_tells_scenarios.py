@@ -25,12 +25,13 @@ def first(scenario: Scenario, step_s: float) -> str | None:
     return None
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("step_s", [2.0, pytest.param(1.0, marks=pytest.mark.slow)])
-def test_the_first_tell_is_the_right_one_in_95_of_100(step_s: float) -> None:
+def test_the_first_tell_is_the_right_one(step_s: float) -> None:
     scenarios = (*FAULTS, *HEALTHY, *RECORDED)
     wrong = {each.name: (found, each.expected) for each in scenarios if (found := first(each, step_s)) != each.expected}
-    assert len(scenarios) >= 80
-    assert len(wrong) <= len(scenarios) * 0.05, wrong
+    assert len(scenarios) >= 100
+    assert not wrong
 
 
 def test_each_rule_has_a_scenario() -> None:

@@ -10,7 +10,9 @@ from msgspec.structs import replace
 from genmon.commands import Restart, SetConcurrency
 from genmon.errors import ConfigError
 from genmon.state import Effect, FlagChange, ServerPhase, State, TellLevel, Verdict
+from genmon.tells.inputs import Reading as Inputs
 from genmon.tells.normal import FIGURES, Band, Learned, Normal, Reading, Setting
+from genmon.tells.past import Past
 from genmon.tells.table import rules, shipped
 from genmon.tells.watch import Watch
 from tests.scenarios import FACTS, H200, START, Box, gpus, servers
@@ -302,3 +304,27 @@ def test_what_is_wrong_in_a_file_of_rules_is_said_with_its_line(
 def test_a_file_of_rules_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nowhere.toml \(tells.rules\) cannot be read: No such file"):
         rules(tmp_path / "nowhere.toml")
+
+
+def test_a_gauge_that_sticks_while_the_server_idles_hides_no_other_tenant() -> None:
+    idle_by_its_counter: dict[str, object] = {"in_flight": 0, "running": 32, "tokens_per_s": 0.0}
+    box = Box(rows=0, server=idle_by_its_counter, sample={"utilization": 0.97})
+    assert ids(run(box, 60, only("other-tenant"))) == ["other-tenant"]
+
+
+def test_a_flag_with_0_is_none() -> None:
+    box = Box(argv=("python", "--disable-radix-cache", "--cpu-offload-gb", "0"))
+    assert ids(run(box, 60, only("offload"))) == []
+    box = Box(argv=("python", "--disable-radix-cache", "--cpu-offload-gb", "20"))
+    assert ids(run(box, 60, only("offload"))) == ["offload"]
+
+
+def test_a_counter_that_starts_anew_is_no_loss() -> None:
+    past = Past()
+    for second in range(40):
+        since_reset = second if second < 20 else second - 20
+        reading: Inputs = {"energy_j": 500.0 * since_reset, "decoded": 100 * second}
+        past.add(START + second, reading)
+        joules = past.latest("joules_per_token")
+        assert joules is None or 4.5 <= joules <= 5.1
+    assert past.latest("joules_per_token") is not None
