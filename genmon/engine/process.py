@@ -9,6 +9,7 @@ from collections.abc import Callable
 from genmon.commands import Drain, Resume, Stop
 from genmon.config.schema import RunConfig
 from genmon.engine.engine import Engine, Outcome
+from genmon.engine.learned import learned
 from genmon.engine.local import LocalHost
 from genmon.job.job import Job
 from genmon.runlog.log import open_log
@@ -37,7 +38,10 @@ def run(
 async def _run(config: RunConfig, job: Job, started: Callable[[Engine], None]) -> Outcome:
     run = new_key(config.name)
     log = open_log(log_path(config), run, secrets_of(config), config.log.thin_after_days * 86400.0)
-    engine = Engine(config, job, LocalHost(config, job.directory), log=log, run=run)
+    normal = await asyncio.to_thread(
+        learned, log_path(config), config.model.name, simulated=config.simulation is not None
+    )
+    engine = Engine(config, job, LocalHost(config, job.directory), normal=normal, log=log, run=run)
     loop = asyncio.get_running_loop()
     interrupts = 0
 
