@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from genmon.commands import Drain, Pause, Resume, SetConcurrency, Stop
 from genmon.config.schema import LimitsConfig, SamplingConfig
-from genmon.engine.engine import Engine
+from genmon.engine.engine import Engine, Outcome
 from genmon.engine.hosts import ChatRequest
 from genmon.errors import RowRefused, ServerBusy, ServerGone
 from genmon.fleet.flags.flagset import FlagSet
+from genmon.job import writer
 from genmon.job.job import Job
 from genmon.job.row import Answer
 from genmon.job.verify import verify
@@ -156,6 +157,51 @@ def test_the_last_picture_shows_the_servers_as_they_are_left(tmp_path: Path) -> 
         assert {server.phase for server in engine.state.servers} == {ServerPhase.STOPPED}
 
     asyncio.run(run())
+
+
+def test_a_disk_that_is_full_at_the_end_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "_CLOSE_PATIENCE_S", 0.1)
+    write_prompts(tmp_path, 10)
+    config = run_config(tmp_path)
+    in_the_way = config.output / "shards" / "00000.jsonl"
+
+    async def run() -> None:
+        job = Job.open(config)
+        in_the_way.mkdir()
+        rows = iter(range(10))
+        host = ScriptedHost(answer_at_once)
+
+        async def last_one_late(server: str, request: ChatRequest) -> Answer:
+            if next(rows) == 9:
+                await until(lambda: job.trouble is not None)
+            return good()
+
+        host.script = last_one_late
+        engine = Engine(config, job, host)
+        running = asyncio.create_task(engine.run())
+        await until(lambda: engine.state.phase is RunPhase.PAUSED and not sum(host.in_flight.values()))
+        in_the_way.rmdir()
+        assert (await running).exit_code == 0
+
+    asyncio.run(run())
+    assert verify(config.output).clean
+    assert len(shard_ids(config)) == 10
+
+
+def test_a_disk_that_stays_full_is_no_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "_CLOSE_PATIENCE_S", 0.1)
+    write_prompts(tmp_path, 3)
+    config = run_config(tmp_path)
+
+    async def run() -> Outcome:
+        job = Job.open(config)
+        (config.output / "shards" / "00000.jsonl").mkdir()
+        return await Engine(config, job, ScriptedHost(answer_at_once)).run()
+
+    outcome = asyncio.run(run())
+    assert (outcome.phase, outcome.exit_code) == (RunPhase.FAILED, 3)
+    assert outcome.sentence.startswith("3 finished rows were not written: Rows cannot be written to ")
+    assert outcome.sentence.endswith("Is a directory. Make room; the same command generates them again")
 
 
 def test_a_drain_keeps_what_was_in_flight(tmp_path: Path) -> None:

@@ -122,6 +122,10 @@ class Engine:
             outcome = Outcome(RunPhase.FAILED, f"The run cannot go on: {error}", 3)
         finally:
             await self._close()
+        if unwritten := self._job.rows_unwritten:
+            rows = "1 finished row was" if unwritten == 1 else f"{unwritten:,} finished rows were"
+            sentence = f"{rows} not written: {self._job.trouble}. Make room; the same command generates them again"
+            outcome = Outcome(RunPhase.FAILED, sentence, 3)
         left = await self._host.poll()  # the last picture shows the servers as they are left, not as they last served
         self._report = left
         self._events.extend(left.events)
@@ -227,6 +231,8 @@ class Engine:
                     return polling.result()
                 if sending in done:
                     sending.result()
+                    while self._job.trouble and not ending.done() and not polling.done():
+                        await asyncio.wait({ending, polling}, timeout=_POLL_S)
                     return Outcome(RunPhase.FINISHED, "every row is done", 0)
                 return await self._wind_down()
         finally:

@@ -132,6 +132,11 @@ class Job:
         return sum(shard.failed for shard in self._shards)
 
     @property
+    def rows_unwritten(self) -> int:
+        """Rows handed in that are not on disk yet; after `close` those that could not be written."""
+        return self._status.count(_TAKEN)
+
+    @property
     def tokens(self) -> int:
         """Completion tokens of all done rows, of earlier runs too."""
         return sum(shard.tokens for shard in self._shards)

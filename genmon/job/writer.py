@@ -97,6 +97,7 @@ class Writer(Generic[Item]):
             if self._closing:
                 gave_up_at = gave_up_at or time.monotonic() + _CLOSE_PATIENCE_S
                 if time.monotonic() > gave_up_at:
+                    self.trouble = (self.trouble or "").partition(";")[0]
                     return False
             with self._condition:
                 self._condition.wait(_RETRY_S)
