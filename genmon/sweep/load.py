@@ -48,7 +48,7 @@ class Load:
 
     async def __aenter__(self) -> Load:
         self._workers = [
-            asyncio.create_task(self._stream_for_ever() if number < _STREAMS else self._send_for_ever())
+            asyncio.create_task((self._stream_for_ever if number < _STREAMS else self._send_for_ever)(number))
             for number in range(self._concurrency)
         ]
         return self
@@ -79,32 +79,40 @@ class Load:
         ]
         return median(known) if known else None
 
-    def _request(self) -> ChatRequest:
+    def _request(self, part: float = 1.0) -> ChatRequest:
+        """The next row's first turn, cut to a part of its ceiling."""
         row = next(self._rows)
-        return ChatRequest(
-            rid=uuid4().hex,
-            messages=row.turns[0],
-            params=request_params(row, self._sampling, attempt=1),
-            tools=row.tools,
-        )
+        params = request_params(row, self._sampling, attempt=1)
+        ceiling = params.get("max_tokens")
+        if isinstance(ceiling, int):
+            params["max_tokens"] = max(1, round(ceiling * part))
+        return ChatRequest(rid=uuid4().hex, messages=row.turns[0], params=params, tools=row.tools)
 
-    async def _send_for_ever(self) -> None:
+    def _first_part(self, number: int) -> float:
+        """First requests end one after the other: if all began and ended together, so would all that follow."""
+        return (number + 1) / self._concurrency
+
+    async def _send_for_ever(self, number: int) -> None:
+        part = self._first_part(number)
         while True:
+            request, part = self._request(part), 1.0
             try:
-                answer = await self._host.complete(self._server, self._request())
+                answer = await self._host.complete(self._server, request)
             except GenmonError as error:
                 await self._rest(error)
             else:
                 self._ended(answer.completion_tokens)
 
-    async def _stream_for_ever(self) -> None:
+    async def _stream_for_ever(self, number: int) -> None:
+        part = self._first_part(number)
         while True:
+            request, part = self._request(part), 1.0
             sent_at = time.monotonic()
             first_at: float | None = None
             last_at = sent_at
             tokens: int | None = None
             try:
-                async for so_far in self._host.stream(self._server, self._request()):
+                async for so_far in self._host.stream(self._server, request):
                     tokens, last_at = so_far, time.monotonic()
                     first_at = first_at or last_at
             except GenmonError as error:
