@@ -11,8 +11,9 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from msgspec.structs import replace
 
-from genmon.config.schema import JobConfig, ModelConfig, RunConfig, ServersConfig
+from genmon.config.schema import FlagValue, JobConfig, ModelConfig, RunConfig, ServersConfig
 from genmon.errors import LogError, LogLocked
 from genmon.runlog.database import SCHEMA, migrate, reading, writing
 from genmon.runlog.leftovers import take_in_leftovers
@@ -202,6 +203,55 @@ def test_what_a_run_calls_a_key_or_a_token_is_secret(tmp_path: Path, monkeypatch
     public = public_config(config)
     assert not any(word in public for word in ("wandb-012345", '"adm"', "me:pass"))
     assert "WANDB_API_KEY" in public and "host:1" in public
+
+
+def test_half_a_surrogate_pair_and_a_number_without_bound_keep_nothing_out(tmp_path: Path) -> None:
+    path = tmp_path / "log.duckdb"
+    log = RunLog(path, "r")
+    log.put(run_record())
+    log.put(request(1, trouble="said \ud800"))
+    log.put(replace(request(2), prompt_tokens=1 << 70))
+    log.put(request(3))
+    log.close()
+    assert log.trouble is None
+    rows = "SELECT row_id, trouble, prompt_tokens FROM requests ORDER BY position"
+    assert ask(path, rows) == [("r1", "said ?", 5), ("r2", None, None), ("r3", None, 5)]
+
+
+def test_a_damaged_line_of_a_killed_engine_keeps_out_itself_alone(tmp_path: Path) -> None:
+    path = tmp_path / "log.duckdb"
+    folder = killed_spool(path, range(3))
+    lines = (folder / "00000001.requests.jsonl").read_bytes().splitlines(keepends=True)
+    lines[1] = lines[1][:20] + b"\0\0\n"
+    (folder / "00000001.requests.jsonl").write_bytes(b"".join(lines))
+    assert take_in_leftovers(path) == 1
+    assert ask(path, "SELECT row_id FROM requests ORDER BY position") == [("r0",), ("r2",)]
+    assert ask(path, "SELECT state, rows_done FROM run_list") == [("interrupted", 2)]
+
+
+def test_what_cannot_be_taken_in_of_one_engine_keeps_no_other_out(tmp_path: Path) -> None:
+    path = tmp_path / "log.duckdb"
+    folder = killed_spool(path, range(3), run="broken")
+    (folder / "00000001.requests.jsonl").unlink()
+    (folder / "00000001.requests.jsonl").mkdir()
+    log = RunLog(path, "r")
+    log.put(run_record())
+    log.put(request(1))
+    log.close()
+    assert log.trouble is None
+    assert ask(path, "SELECT run, row_id FROM requests") == [("r", "r1")]
+    assert folder.is_dir()
+
+
+def test_a_tokenizers_path_is_no_secret(tmp_path: Path) -> None:
+    flags: dict[str, FlagValue] = {"tokenizer-path": "Qwen/Qwen3.6-27B", "admin-api-key": "sk-0123456789"}
+    config = RunConfig(
+        model=ModelConfig(path="Qwen/Qwen3.6-27B"),
+        job=JobConfig(prompts=["p.jsonl"], output="out"),
+        servers=ServersConfig(flags=flags),
+    )
+    hidden = secrets_of(config)
+    assert "sk-0123456789" in hidden and "Qwen/Qwen3.6-27B" not in hidden
 
 
 def test_a_file_of_a_newer_genmon_is_refused_in_a_sentence(tmp_path: Path) -> None:

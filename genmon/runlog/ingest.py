@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import duckdb
 
 from genmon.runlog.records import RECORDS
 from genmon.runlog.spool import segment_files
-
-if TYPE_CHECKING:
-    import duckdb
 
 _TOTALS = {
     "gpu_samples": """
@@ -55,6 +53,8 @@ _TOTALS = {
 def take_in(connection: duckdb.DuckDBPyConnection, folder: Path, run: str, segment: int) -> None:
     """Take in one segment, unless it is in already: after a kill between commit and deletion it is seen twice.
 
+    A line that the tables cannot hold does not keep the others out: its value becomes NULL, or the line is left out.
+
     Raises:
         duckdb.Error: nothing of it was taken in.
     """
@@ -62,13 +62,29 @@ def take_in(connection: duckdb.DuckDBPyConnection, folder: Path, run: str, segme
     position = row[0] if row else None
     if position is not None and position >= segment:
         return
+    try:
+        _transfer(connection, folder, run, segment, first=position is None)
+    except (duckdb.DataError, duckdb.ProgrammingError):
+        connection.rollback()
+        _transfer(connection, folder, run, segment, first=position is None, lenient=True)
+
+
+def _transfer(
+    connection: duckdb.DuckDBPyConnection,
+    folder: Path,
+    run: str,
+    segment: int,
+    *,
+    first: bool,
+    lenient: bool = False,
+) -> None:
     connection.begin()
     for table, path in segment_files(folder, segment).items():
-        _stage(connection, table, path)
+        _stage(connection, table, path, lenient=lenient)
         _insert(connection, table)
         if table in _TOTALS:
             connection.execute(_TOTALS[table])
-    if position is None:
+    if first:
         connection.execute("INSERT INTO spool_positions VALUES (?, ?)", [run, segment])
     else:
         connection.execute("UPDATE spool_positions SET segment = ? WHERE run = ?", [segment, run])
@@ -90,7 +106,7 @@ def _insert(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     )
 
 
-def _stage(connection: duckdb.DuckDBPyConnection, table: str, path: Path) -> None:
+def _stage(connection: duckdb.DuckDBPyConnection, table: str, path: Path, *, lenient: bool) -> None:
     """Read a segment's file into new_TABLE; `line` numbers its lines."""
     columns = _columns(connection, "runs" if table == "run_ends" else table)
     fields = [name for name in RECORDS[table].__struct_fields__ if name in columns]
@@ -101,7 +117,7 @@ def _stage(connection: duckdb.DuckDBPyConnection, table: str, path: Path) -> Non
     connection.execute(
         f"CREATE OR REPLACE TEMP TABLE new_{table} AS SELECT * {f'REPLACE ({replaced})' if replaced else ''}, "
         f"row_number() OVER () AS line FROM read_json('{source}', format = 'newline_delimited', "
-        f"maximum_object_size = 67108864, columns = {{{shape}}})"
+        f"maximum_object_size = 67108864, ignore_errors = {lenient}, columns = {{{shape}}}) WHERE run IS NOT NULL"
     )
 
 

@@ -109,7 +109,12 @@ class RunLog:
         from genmon.runlog.thin import thin
 
         if self._leftovers_due:
-            take_in_leftovers(self._path)
+            try:
+                take_in_leftovers(self._path)
+            except LogLocked:
+                raise
+            except (LogError, OSError):
+                pass  # what one dead engine left must not keep this run out of the log; it stays for the next start
             self._leftovers_due = False
         folder = self._spool.folder
         with writing(self._path) as connection:

@@ -124,7 +124,10 @@ class Spool:
             self._next_segment()
 
     def _line(self, record: Record) -> bytes:
-        line = _encoder.encode(record)
+        try:
+            line = _encoder.encode(record)
+        except UnicodeEncodeError:
+            line = _encoder.encode(_writable(msgspec.to_builtins(record)))
         for secret in self._secrets:
             line = line.replace(secret, b"***")
         return line + b"\n"
@@ -221,6 +224,19 @@ def lives(folder: Path) -> bool:
     return False
 
 
+def _writable(value: object) -> object:
+    """What can be written of a value: half a surrogate pair (a file's name, a server's words) becomes a question mark."""
+    match value:
+        case str():
+            return value.encode(errors="replace").decode()
+        case dict():
+            return {_writable(key): _writable(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_writable(each) for each in value]
+        case _:
+            return value
+
+
 def _as_json(secret: str) -> bytes:
     """A text as it stands inside a JSON string."""
-    return msgspec.json.encode(secret)[1:-1]
+    return _encoder.encode(_writable(secret))[1:-1]
