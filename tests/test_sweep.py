@@ -14,9 +14,12 @@ from rich.console import Console
 
 from genmon.config.schema import JobConfig, ModelConfig, RunConfig, ServersConfig
 from genmon.errors import ConfigError
+from genmon.runlog.database import reading
+from genmon.runlog.log import RunLog
 from genmon.sim.physics import tokens_per_s
 from genmon.sweep.answer import answer, cost
 from genmon.sweep.grid import variants
+from genmon.sweep.record import record
 from genmon.sweep.result import Point, Skipped, Sweep
 from genmon.sweep.show import sentences, show, write_csv
 
@@ -64,6 +67,24 @@ def found(*points: Point, **fields: object) -> Sweep:
         "points": points,
     }
     return Sweep(**{**base, **fields})  # type: ignore[arg-type]
+
+
+def test_each_point_is_logged_whether_measured_or_not(tmp_path: Path) -> None:
+    sweep, path = found(simulated=True), tmp_path / "log.duckdb"
+    measured = point(True, 32, 1700.0, 0.38)
+    log = RunLog(path, "r-1")
+    log.put(record("r-1", sweep, measured))
+    log.put(record("r-1", sweep, Skipped(variant="MTP on", concurrency=None, reason="s1: out of memory")))
+    log.close()
+    with reading(path) as connection:
+        rows = connection.execute(
+            "SELECT run, variant, concurrency, tokens_per_s, joules_per_token, simulated, skipped FROM sweep_points "
+            "ORDER BY skipped NULLS FIRST"
+        ).fetchall()
+    assert rows == [
+        ("r-1", "MTP on", 32, 1700.0, 0.38, True, None),
+        ("r-1", "MTP on", None, None, None, True, "s1: out of memory"),
+    ]
 
 
 def test_both_arms_of_mtp_have_the_same_radix_cache_setting() -> None:
@@ -192,3 +213,11 @@ def test_a_sweep_of_the_simulated_box_finds_its_truth_again(tmp_path: Path) -> N
     }
     kept = list((tmp_path / "out" / "sweep").glob("*.json"))
     assert [json.loads(path.read_text()) for path in kept] == [made]
+    query = (
+        "SELECT mtp, concurrency, tokens_per_s FROM sweep_points WHERE name = 'run' AND simulated AND skipped IS NULL"
+    )
+    asked = [sys.executable, "-m", "genmon", "sql", "--json", query]
+    logged = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert sorted(map(json.loads, logged.splitlines()), key=str) == sorted(
+        ({name: each[name] for name in ("mtp", "concurrency", "tokens_per_s")} for each in made["points"]), key=str
+    )

@@ -192,6 +192,41 @@ class ChangeRecord(Record, frozen=True, kw_only=True):
     control: tuple[str, ...]
 
 
+class SweepPoint(Record, frozen=True, kw_only=True):
+    """One point of a sweep, or why it was not measured; `run` is the key of the sweep."""
+
+    table: ClassVar[str] = "sweep_points"
+    name: str
+    measured_at: float
+    model: str
+    host: str
+    simulated: bool
+    genmon: str
+    sglang: str | None
+    variant: str
+    mtp: bool | None
+    changed: dict[str, str]
+    concurrency: int | None
+    server: str | None
+    gpu_uuid: str | None
+    gpu_name: str | None
+    cap: int | None
+    tokens_per_s: float | None
+    tokens_per_s_low: float | None
+    tokens_per_s_high: float | None
+    slices: int | None
+    seconds: float | None
+    power_w: float | None
+    power_limit_w: float | None
+    joules_per_token: float | None
+    acceptance_length: float | None
+    ttft_s: float | None
+    itl_s: float | None
+    streams: int | None
+    tokens_per_row: float | None
+    skipped: str | None
+
+
 RECORDS: dict[str, type[Record]] = {
     kind.table: kind
     for kind in (
@@ -203,6 +238,7 @@ RECORDS: dict[str, type[Record]] = {
         TellRecord,
         CommandRecord,
         ChangeRecord,
+        SweepPoint,
         RunEnd,
     )
 }

@@ -225,7 +225,7 @@ def lives(folder: Path) -> bool:
 
 
 def _writable(value: object) -> object:
-    """What can be written of a value: half a surrogate pair (a file's name, a server's words) becomes a question mark."""
+    """What can be written of a value: half a surrogate pair becomes a question mark."""
     match value:
         case str():
             return value.encode(errors="replace").decode()

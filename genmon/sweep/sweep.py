@@ -23,9 +23,12 @@ from genmon.figures import decimal, watts
 from genmon.fleet.interpreter import probe
 from genmon.job.job import Job
 from genmon.job.row import Row
+from genmon.runlog.log import NoLog, RunLog, open_log
+from genmon.runlog.origin import log_path, new_key, secrets_of
 from genmon.state import ServerPhase, ServerState
 from genmon.sweep.grid import Variant, variants
 from genmon.sweep.measure import Looks, Patience, measure
+from genmon.sweep.record import record
 from genmon.sweep.result import Point, Skipped, Sweep
 from genmon.wire.address import find
 
@@ -41,7 +44,8 @@ def sweep(
     patience: Patience,
     say: Callable[[str], None],
 ) -> Sweep:
-    """Measure every flag set at every concurrency; what was measured is kept under the job directory at once.
+    """Measure every flag set at every concurrency; what was measured is kept at once, under the job directory and in
+    the run log.
 
     Ctrl-C ends it with what was measured so far.
 
@@ -55,6 +59,8 @@ def sweep(
     if not rows:
         raise ConfigError("job.prompts: no row is left to measure with.")
     version = _version(config)
+    key = new_key(config.name)
+    log = open_log(log_path(config), key, secrets_of(config), config.log.thin_after_days * 86400.0)
     sweeping = _Sweeping(
         Sweep(
             run=config.name,
@@ -73,23 +79,36 @@ def sweep(
         cycle(rows),
         patience,
         say,
+        log,
+        key,
     )
-    with contextlib.suppress(KeyboardInterrupt):
-        for variant in variants(config, mtp, vary, version):
-            asyncio.run(sweeping.measure(variant, concurrency))
-    return sweeping.close()
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            for variant in variants(config, mtp, vary, version):
+                asyncio.run(sweeping.measure(variant, concurrency))
+        return sweeping.close()
+    finally:
+        log.close()
 
 
 class _Sweeping:
     """One sweep under way."""
 
     def __init__(
-        self, found: Sweep, folder: Path, rows: Iterator[Row], patience: Patience, say: Callable[[str], None]
+        self,
+        found: Sweep,
+        folder: Path,
+        rows: Iterator[Row],
+        patience: Patience,
+        say: Callable[[str], None],
+        log: RunLog | NoLog,
+        key: str,
     ) -> None:
         self._servers = folder / "servers"
         self._servers.mkdir(parents=True, exist_ok=True)
         self._found, self._rows = found, rows
         self._patience, self._say = patience, say
+        self._log, self._key = log, key
         self._path = folder / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
 
     async def measure(self, variant: Variant, concurrency: tuple[int, ...]) -> None:
@@ -123,6 +142,8 @@ class _Sweeping:
             self._found = replace(self._found, tokens_per_row=fmean(known) if known else None)
         self._keep()
         self._say(f"kept in {self._path}")
+        if self._log.trouble:
+            self._say(self._log.trouble)
         return self._found
 
     async def _levels(
@@ -133,6 +154,7 @@ class _Sweeping:
             self._add(await measure(host, looks, server, variant, level, self._rows, sampling, self._patience))
 
     def _add(self, made: Point | Skipped) -> None:
+        self._log.put(record(self._key, self._found, made))
         if isinstance(made, Point):
             self._found = replace(self._found, points=(*self._found.points, made))
             half = (made.tokens_per_s_high - made.tokens_per_s_low) / 2
