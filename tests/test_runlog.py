@@ -243,6 +243,15 @@ def test_what_cannot_be_taken_in_of_one_engine_keeps_no_other_out(tmp_path: Path
     assert folder.is_dir()
 
 
+def test_a_key_that_is_a_common_word_hides_that_word_and_no_field(tmp_path: Path) -> None:
+    path = tmp_path / "log.duckdb"
+    log = RunLog(path, "r", frozenset({"trouble"}))
+    log.put(run_record())
+    log.put(request(1, trouble="no trouble"))
+    log.close()
+    assert ask(path, "SELECT row_id, trouble FROM requests") == [("r1", "no ***")]
+
+
 def test_a_tokenizers_path_is_no_secret(tmp_path: Path) -> None:
     flags: dict[str, FlagValue] = {"tokenizer-path": "Qwen/Qwen3.6-27B", "admin-api-key": "sk-0123456789"}
     config = RunConfig(

@@ -48,8 +48,9 @@ def git_revision(directory: Path) -> str | None:
 def secrets_of(config: RunConfig) -> frozenset[str]:
     """Values that must not reach a disk: what the environment and the run file call a key, a token, a password."""
     named = [*os.environ.items(), *config.servers.env.items()]
-    found = {value for name, value in named if _SECRET_NAME.search(name) and len(value) >= _SECRET_MIN}
-    found |= {str(value) for name, value in config.servers.flags.items() if _is_secret(name)}
+    hidden = [value for name, value in named if _SECRET_NAME.search(name)]
+    hidden += [str(value) for name, value in config.servers.flags.items() if _is_secret(name)]
+    found = {value for value in hidden if len(value) >= _SECRET_MIN}
     if config.servers.api_key_env:
         found.add(os.environ.get(config.servers.api_key_env, ""))
     return frozenset(found - {""})

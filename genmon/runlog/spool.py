@@ -12,6 +12,7 @@ import os
 import threading
 from collections import defaultdict
 from pathlib import Path
+from typing import TypeVar, cast
 
 import msgspec
 
@@ -23,6 +24,7 @@ _SEGMENT_B = 8 << 20
 """A longer segment would hold the database too long when it is taken in: about a fifth of a second."""
 _KEPT_IN_MEMORY = 200_000
 """Records kept while the disk is full; samples are dropped at half of that."""
+T = TypeVar("T")
 _encoder = msgspec.json.Encoder()
 
 
@@ -38,8 +40,10 @@ class Spool:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self._lock_file = lock(folder, create=True)
-        plain = {_as_json(secret) for secret in secrets}
-        self._secrets = sorted(plain | {_as_json(secret.decode()) for secret in plain}, key=len, reverse=True)
+        plain = {_clean(secret, []) for secret in secrets}
+        self._secrets = sorted(plain | {_as_json(secret).decode() for secret in plain}, key=len, reverse=True)
+        """Also as they stand in JSON within a text."""
+        self._marks = [_as_json(secret) for secret in self._secrets]
         self._pending: list[Record] = []
         self._taking = threading.Lock()
         self._writing = threading.Lock()
@@ -127,9 +131,9 @@ class Spool:
         try:
             line = _encoder.encode(record)
         except UnicodeEncodeError:
-            line = _encoder.encode(_writable(msgspec.to_builtins(record)))
-        for secret in self._secrets:
-            line = line.replace(secret, b"***")
+            line = None
+        if line is None or any(mark in line for mark in self._marks):
+            line = _encoder.encode(_clean(msgspec.to_builtins(record), self._secrets))
         return line + b"\n"
 
     def _open(self, table: str) -> tuple[int, int]:
@@ -224,19 +228,22 @@ def lives(folder: Path) -> bool:
     return False
 
 
-def _writable(value: object) -> object:
-    """What can be written of a value: half a surrogate pair becomes a question mark."""
+def _clean(value: T, secrets: list[str]) -> T:
+    """A value without secrets, and with a question mark for half a surrogate pair, which cannot be written."""
     match value:
         case str():
-            return value.encode(errors="replace").decode()
+            text = value.encode(errors="replace").decode()
+            for secret in secrets:
+                text = text.replace(secret, "***")
+            return cast(T, text)
         case dict():
-            return {_writable(key): _writable(each) for key, each in value.items()}
+            return cast(T, {_clean(key, []): _clean(each, secrets) for key, each in value.items()})
         case list() | tuple():
-            return [_writable(each) for each in value]
+            return cast(T, [_clean(each, secrets) for each in value])
         case _:
             return value
 
 
 def _as_json(secret: str) -> bytes:
     """A text as it stands inside a JSON string."""
-    return _encoder.encode(_writable(secret))[1:-1]
+    return _encoder.encode(secret)[1:-1]
