@@ -102,10 +102,10 @@ def migrate(connection: duckdb.DuckDBPyConnection, to: int = SCHEMA) -> None:
 
 
 def _version(connection: duckdb.DuckDBPyConnection) -> int:
-    known = connection.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = 'schema_version'").fetchone()
-    if known is None:
-        return 0
-    row = connection.execute("SELECT max(version) FROM schema_version").fetchone()
+    try:
+        row = connection.execute("SELECT max(version) FROM schema_version").fetchone()
+    except duckdb.CatalogException:
+        return 0  # a file just made
     return int(row[0]) if row else 0
 
 
