@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 
-import aiohttp
 import msgspec
 
 from genmon.config.schema import TellsConfig
@@ -53,7 +52,7 @@ class Notifier:
                 async with asyncio.timeout(_TIMEOUT_S):
                     await sending
                 self._failed.discard(what)
-            except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            except (OSError, TimeoutError) as error:
                 if what not in self._failed:
                     self._failed.add(what)
                     self._say(f"{what}: a tell could not be sent: {error or type(error).__name__}")
@@ -75,9 +74,15 @@ class Notifier:
         await process.wait()
 
     async def _webhook(self, url: str, tell: Tell) -> None:
+        # Imported here: views that never send a tell load this module too.
+        import aiohttp
+
         body = msgspec.json.encode({"run": self._run, **msgspec.to_builtins(tell)})
-        async with (
-            aiohttp.ClientSession(trust_env=True) as session,
-            session.post(url, data=body, headers={"Content-Type": "application/json"}) as response,
-        ):
-            response.raise_for_status()
+        try:
+            async with (
+                aiohttp.ClientSession(trust_env=True) as session,
+                session.post(url, data=body, headers={"Content-Type": "application/json"}) as response,
+            ):
+                response.raise_for_status()
+        except aiohttp.ClientError as error:
+            raise OSError(str(error) or type(error).__name__) from error
