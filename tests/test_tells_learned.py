@@ -30,7 +30,8 @@ def log(tmp_path: Path) -> Path:
         second = f"TIMESTAMP '{BEGAN}' + to_seconds(n)"
         connection.execute(
             "INSERT INTO server_samples (run, taken_at, launch, phase, tokens, tokens_per_s, running,"
-            f" acceptance_length, samples) SELECT 'r', {second}, 's0#1', 'ready', if(n < 60, 0, 700), if(n < 60, 0, 700),"
+            f" acceptance_length, samples) SELECT 'r', {second}, 's0#1', 'ready', if(n < 60, 0, 700),"
+            " if(n < 60, 0, 700),"
             " if(n < 60, 0, 8), 2.8, 1 FROM range(360) AS seconds(n)"
         )
         connection.execute(
