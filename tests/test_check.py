@@ -52,7 +52,6 @@ class Driver(ModuleType):
             "nvmlDeviceGetEnforcedPowerLimit": lambda handle: limit_w * 1000,
             "nvmlDeviceGetPowerManagementDefaultLimit": lambda handle: 600_000,
             "nvmlDeviceGetMaxClockInfo": lambda handle, clock: 2430,
-            "nvmlDeviceGetMigMode": lambda handle: [0, 0],
         }
         for name, answer in answers.items():
             setattr(self, name, answer)

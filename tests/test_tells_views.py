@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from genmon.batch.lines import LineView
 from genmon.cli import genmon
-from genmon.cli_tells import rule_lines
+from genmon.cli.tells import rule_lines
 from genmon.config.load import load
 from genmon.engine.facts import run_facts
 from genmon.errors import ConfigError

@@ -1,7 +1,4 @@
-"""The front door: the command table, and errors turned into one sentence and an exit code.
-
-Heavy libraries are imported inside the commands, so that `genmon --help` answers at once.
-"""
+"""`genmon run` and what goes with a run that goes on: `attach`, `status`, and the hidden `engine`."""
 
 from __future__ import annotations
 
@@ -12,19 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from genmon import __version__
-from genmon.cli_ctl import ctl
-from genmon.cli_log import COMMANDS as LOG_COMMANDS
-from genmon.cli_sweep import sweep
-from genmon.cli_tells import tells
 from genmon.config.overrides import overrides_from, run_options
-from genmon.errors import ConfigError, GenmonError, StartError
+from genmon.errors import ConfigError, StartError
 
 if TYPE_CHECKING:
     from genmon.batch.run import View
     from genmon.config.schema import RunConfig
 
-_EXIT_CODES = """\b
+EXIT_CODES = """\b
 Exit codes:
   0    complete: every row is done (or was a bad line, listed in skipped.jsonl)
   1    finished, with failed rows (failed.jsonl says why); or a check or verify that found something
@@ -34,35 +26,7 @@ Exit codes:
 """
 
 
-class FrontDoor(click.Group):
-    """A group whose default command is `run`: `genmon RUN.toml --batch` needs no command name."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put `run` in front of anything that is not a command or a question to genmon itself."""
-        if args and args[0] not in self.commands and args[0] not in ("--help", "-h", "--version"):
-            args = ["run", *args]
-        return super().parse_args(ctx, args)
-
-
-@click.group(
-    cls=FrontDoor,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    epilog=_EXIT_CODES,
-)
-@click.version_option(__version__, prog_name="genmon")
-def genmon() -> None:
-    """Run multi-day completion jobs on your own GPUs, and lose nothing.
-
-    \b
-      genmon --demo --batch        a whole job on a simulated box, in about a minute
-      genmon init > run.toml       a run file for this machine
-      genmon check run.toml        could it run?
-      genmon --batch run.toml      run it (options: genmon run --help)
-      genmon runs                  what ran, how fast, and what it cost
-    """
-
-
-@genmon.command(epilog=_EXIT_CODES)
+@click.command(epilog=EXIT_CODES)
 @click.argument("run_file", required=False, type=click.Path(path_type=Path), metavar="RUN.toml")
 @click.option("--batch", is_flag=True, help="Headless: a progress view on a terminal, plain lines otherwise.")
 @click.option("--detach", "-d", is_flag=True, help="Start the run and come back; look with genmon attach or status.")
@@ -88,7 +52,7 @@ def run(
     Ctrl-C ends it at once. Neither loses a finished row. A lost connection (SIGHUP) is ignored; SIGUSR1 goes
     on after a pause.
     """
-    config = _config(run_file, demo, options)
+    config = run_config(run_file, demo, options)
     if not batch and not detach and (why := _no_dashboard()):
         click.echo(f"note: no dashboard: {why}; going on as --batch", err=True)
         batch = True
@@ -111,72 +75,7 @@ def run(
     raise SystemExit(outcome.exit_code)
 
 
-@genmon.command()
-@click.option("--output", "-o", type=click.Path(path_type=Path), help="Write here instead of to standard output.")
-def init(output: Path | None) -> None:
-    """Write a run file for this machine: its GPUs, its SGLang, the prompts in this folder."""
-    from genmon.config.starter import starter
-    from genmon.gpu.nvml import list_gpus
-
-    try:
-        gpus = list_gpus()
-    except GenmonError as error:
-        click.echo(f"note: {error}", err=True)
-        gpus = ()
-    text = starter(gpus, Path.cwd(), output.resolve().parent if output else None)
-    if output is None:
-        click.echo(text, nl=False)
-        return
-    if output.exists():
-        raise ConfigError(f"{output} exists already: choose another name or remove it.")
-    output.write_text(text)
-    click.echo(f"wrote {output}; next: genmon check {output}", err=True)
-
-
-@genmon.command()
-@click.argument("run_file", type=click.Path(path_type=Path), metavar="RUN.toml")
-@run_options
-def check(run_file: Path, **options: object) -> None:
-    """Say, before anything starts, whether a run could: GPUs, SGLang, flags, ports, disk, prompts."""
-    from genmon.check.report import check as check_run
-
-    raise SystemExit(check_run(_config(run_file, False, options), sys.stdout))
-
-
-@genmon.command()
-@click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
-@click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
-def verify(directory: Path, as_json: bool) -> None:
-    """Prove a job directory: missing, doubled, torn and foreign rows. Exit code 1 if there are any."""
-    import msgspec
-
-    from genmon.job.verify import verify as verify_job
-
-    report = verify_job(directory)
-    click.echo(msgspec.json.encode(report).decode() if as_json else str(report))
-    raise SystemExit(0 if report.clean else 1)
-
-
-@genmon.command()
-@click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
-@click.option(
-    "--format",
-    "format_",
-    type=click.Choice(["specforge", "openai-batch", "parquet"]),
-    default="specforge",
-    show_default=True,
-    help="specforge and DFlash training rows, OpenAI Batch output lines, or Parquet with all that is known of a row.",
-)
-@click.option("--output", "-o", type=click.Path(path_type=Path), required=True, help="The file to write.")
-def export(directory: Path, format_: str, output: Path) -> None:
-    """Write the rows done so far to one file; works while the job runs."""
-    from genmon.job.export import export as export_job
-
-    rows = export_job(directory, format_, output)
-    click.echo(f"{rows:,} rows written to {output}", err=True)
-
-
-@genmon.command(hidden=True)
+@click.command(hidden=True)
 @click.argument("directory", type=click.Path(path_type=Path))
 @click.option("--retry-failed", is_flag=True)
 def engine(directory: Path, retry_failed: bool) -> None:
@@ -194,7 +93,7 @@ def engine(directory: Path, retry_failed: bool) -> None:
     raise SystemExit(outcome.exit_code)
 
 
-@genmon.command()
+@click.command()
 @click.argument("directory", required=False, type=click.Path(path_type=Path), metavar="[DIR]")
 def attach(directory: Path | None) -> None:
     """Open the dashboard of a run that goes on; without DIR, of the only one on this machine."""
@@ -203,7 +102,7 @@ def attach(directory: Path | None) -> None:
     _look(the_one(directory, "genmon attach"))
 
 
-@genmon.command()
+@click.command()
 @click.argument("directory", required=False, type=click.Path(path_type=Path), metavar="[DIR]")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a run.")
 def status(directory: Path | None, as_json: bool) -> None:
@@ -231,36 +130,8 @@ def status(directory: Path | None, as_json: bool) -> None:
         asyncio.run(look(each))
 
 
-genmon.add_command(sweep)
-genmon.add_command(tells)
-genmon.add_command(ctl)
-for each in LOG_COMMANDS:
-    genmon.add_command(each)
-
-
-def main() -> None:
-    """Run genmon; never shows a traceback for what a user can cause."""
-    try:
-        genmon.main(standalone_mode=False)
-    except GenmonError as error:
-        click.echo(f"genmon: {error}", err=True)
-        raise SystemExit(error.exit_code) from None
-    except click.ClickException as error:
-        error.show()
-        raise SystemExit(2) from None
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("genmon: interrupted; the same command goes on where it ended", err=True)
-        raise SystemExit(130) from None
-    except BrokenPipeError:
-        # The reader of our output left (head, less): nothing more can be said to it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(0) from None
-    except OSError as error:
-        click.echo(f"genmon: {error.filename or 'the system'}: {error.strerror or error}", err=True)
-        raise SystemExit(3) from None
-
-
-def _config(run_file: Path | None, demo: bool, options: dict[str, object]) -> RunConfig:
+def run_config(run_file: Path | None, demo: bool, options: dict[str, object]) -> RunConfig:
+    """The run that the command line names: the embedded default, or a run file with its overrides."""
     from genmon.config.demo import demo_config, write_demo_prompts
     from genmon.config.load import load, override
 
