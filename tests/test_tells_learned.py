@@ -63,3 +63,24 @@ def test_simulated_runs_and_other_models_teach_nothing(log: Path) -> None:
 
 def test_without_a_log_nothing_is_known(tmp_path: Path) -> None:
     assert learned(tmp_path / "none.duckdb", "m", simulated=False) is None
+
+
+def test_the_last_sweep_tells_where_mtp_stops_paying(log: Path) -> None:
+    sweeps = [("old", 1, (100.0, 80.0), (90.0, 70.0)), ("new", 2, (60.0, 1400.0, 2400.0), (120.0, 1700.0, 2100.0))]
+    with writing(log) as connection:
+        for run, hour, off, on in sweeps:
+            for mtp, rates in ((False, off), (True, on)):
+                for concurrency, rate in zip((1, 32, 64), rates, strict=False):
+                    connection.execute(
+                        "INSERT INTO sweep_points (run, model, simulated, measured_at, changed, gpu_name, mtp,"
+                        " concurrency, tokens_per_s) VALUES (?, 'm', false, ?, MAP {}, 'NVIDIA H200', ?, ?, ?)",
+                        [run, f"2026-12-01 0{hour}:00:00", mtp, concurrency, rate],
+                    )
+    normal = learned(log, "m", simulated=False)
+    assert normal is not None
+    crossover = normal.crossover(setting())
+    assert crossover is not None
+    assert (crossover.low, crossover.high, crossover.n, crossover.prior) == (32, 64, 3, False)
+    assert 45 < crossover.usual < 55
+    assert normal.crossover(setting(gpu_name="NVIDIA B200")) is None
+    assert normal.band("power_fraction", setting()) is not None

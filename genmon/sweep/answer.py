@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 
 from msgspec import Struct
 
 from genmon.sweep.result import Point, Sweep
+from genmon.tells.crossover import crossing
 
 _JOULES_PER_KWH = 3.6e6
 _SECONDS_PER_DAY = 86400.0
@@ -69,19 +69,7 @@ def _crossovers(sweep: Sweep) -> list[Crossover]:
         rates.setdefault(changed, {}).setdefault(point.mtp, {})[point.concurrency] = point.tokens_per_s
     found = []
     for changed, arms in rates.items():
-        levels = sorted(arms.get(False, {}).keys() & arms.get(True, {}).keys())
-        gains = [(level, math.log(arms[True][level] / arms[False][level])) for level in levels]
-        if gains:
-            found.append(_crossover(changed, gains))
+        made = crossing(arms.get(False, {}), arms.get(True, {}))
+        if made is not None:
+            found.append(Crossover(changed=changed, concurrency=made.at, low=made.low, high=made.high))
     return found
-
-
-def _crossover(changed: str, gains: list[tuple[int, float]]) -> Crossover:
-    """Between the last level where MTP pays and the first where it does not, on a logarithmic scale of levels."""
-    for (low, gain), (high, loss) in pairwise(gains):
-        if gain > 0 >= loss:
-            part = gain / (gain - loss)
-            return Crossover(changed=changed, concurrency=low * (high / low) ** part, low=low, high=high)
-    if gains[0][1] <= 0:
-        return Crossover(changed=changed, concurrency=None, low=None, high=gains[0][0])
-    return Crossover(changed=changed, concurrency=None, low=gains[-1][0], high=None)

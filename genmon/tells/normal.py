@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median, quantiles
 from typing import Protocol
 
 from msgspec import Struct
+
+from genmon.tells.crossover import Crossing
 
 MIN_READINGS = 5
 """Half-minute readings before history is believed."""
@@ -93,6 +95,28 @@ class Learned:
     def crossover(self, setting: Setting) -> Band | None:
         """Nothing: the readings of both sides of it are rarely there; a sweep finds it."""
         return None
+
+
+class Swept:
+    """Where MTP stopped paying in the last sweep of this model, by the GPUs' name."""
+
+    def __init__(self, crossings: Mapping[str, tuple[Crossing, int]]) -> None:
+        """`crossings` by GPU name, each with the number of levels that it was measured at."""
+        self._crossings = crossings
+
+    def band(self, figure: str, setting: Setting) -> Band | None:
+        """Nothing: a sweep's points are too few for a band."""
+        return None
+
+    def crossover(self, setting: Setting) -> Band | None:
+        """The crossover, or the end of what was measured when MTP paid everywhere, or nowhere."""
+        known = self._crossings.get(setting.gpu_name or "")
+        if known is None:
+            return None
+        found, levels = known
+        low, high = found.low or 1, found.high or 2 * (found.low or 1)
+        usual = found.at if found.at is not None else high if found.low is None else low
+        return Band(low=low, usual=usual, high=high, n=levels, source="the last sweep")
 
 
 class Priors:
