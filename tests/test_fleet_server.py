@@ -288,7 +288,7 @@ def test_ready_is_a_real_answer(tmp_path: Path, groups: Groups) -> None:
 @pytest.mark.slow
 def test_a_stranger_on_its_port_is_not_taken_for_it(tmp_path: Path, groups: Groups) -> None:
     """SGLang binds its port minutes after it was found free, and answers under any model name."""
-    spec = stub(tmp_path, "--listen-after", "0.45")
+    spec = stub(tmp_path, "--listen-after", "3")
 
     async def run() -> None:
         async with supervised(spec, groups) as it:
