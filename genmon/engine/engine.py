@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
 import time
-from collections import Counter, deque
+from collections import deque
 from pathlib import Path
 
 from msgspec import Struct
@@ -38,23 +37,21 @@ from genmon.engine.facts import run_facts
 from genmon.engine.feed import RowFeed
 from genmon.engine.hosts import Host, HostInfo, HostReport
 from genmon.engine.launches import Launches
-from genmon.engine.meter import Meter
 from genmon.engine.notify import Notifier
-from genmon.engine.pace import Pace
 from genmon.engine.record import Log, Recorder
+from genmon.engine.tally import Tally
 from genmon.errors import GenmonError, Refused
 from genmon.fleet.flags.flagset import argv
 from genmon.fleet.process import masked
 from genmon.job.answers import AnswerWindow
 from genmon.job.job import Job
 from genmon.job.row import Completion, Failure
-from genmon.state import AnswerClass, Event, JobState, RunPhase, ServerPhase, ServerState, State, Tell, TellLevel
+from genmon.state import AnswerClass, Event, RunPhase, ServerPhase, ServerState, State, Tell, TellLevel
 from genmon.tells.normal import Normal
 from genmon.tells.table import rules
 from genmon.tells.watch import Watch
 
 _POLL_S = 1.0
-_DISK_EVERY_S = 10.0
 _EVENTS_KEPT = 200
 _ENDED = frozenset({RunPhase.FINISHED, RunPhase.STOPPED, RunPhase.FAILED})
 
@@ -88,17 +85,12 @@ class Engine:
         self._window = AnswerWindow(config.limits.pause_window, config.limits.pause_above)
         self._record = Recorder(config, job.directory, log, run)
         self._dispatcher = Dispatcher(config, host, self._feed, job.submit, self._judge, self._record.attempt)
+        self._tally = Tally(job, self._dispatcher)
         self._changes = Changes(config, host, self._dispatcher, self._look, self._say, self._show)
-        self._meter = Meter()
-        self._started_at = time.time()
-        self._pace: Pace | None = None
-        self._tokens_at_start = job.tokens
         self._holds: dict[str, str] = {}
         self._tells: dict[str, Tell] = {}
         self._watch = Watch(rules(Path(config.tells.rules) if config.tells.rules else None), run_facts(config), normal)
         self._notifier = Notifier(config.tells, config.name, self._say)
-        self._answers: Counter[AnswerClass] = Counter()
-        self._disk_free_b: int | None = None
         self._events: deque[Event] = deque(maxlen=_EVENTS_KEPT)
         self._phase = RunPhase.STARTING
         self._reason: str | None = None
@@ -219,7 +211,7 @@ class Engine:
 
         self._job.on_durable = durable
         polling = asyncio.create_task(self._poll_for_ever())
-        measuring = asyncio.create_task(self._measure_disk())
+        measuring = asyncio.create_task(self._tally.measure_disk())
         launching = asyncio.create_task(self._launch(self._info.servers))
         sending = asyncio.create_task(self._dispatcher.run())
         ending = asyncio.create_task(self._end.wait())
@@ -266,13 +258,6 @@ class Engine:
             await self._host.start(server)
         self._launched.set()
 
-    async def _measure_disk(self) -> None:
-        """In a thread: a network disk may let it wait."""
-        while True:
-            with contextlib.suppress(OSError):
-                self._disk_free_b = (await asyncio.to_thread(shutil.disk_usage, self._job.directory)).free
-            await asyncio.sleep(_DISK_EVERY_S)
-
     async def _poll_for_ever(self) -> Outcome:
         while True:
             await self._look()
@@ -292,12 +277,10 @@ class Engine:
         now = time.time()
         self._report = report
         self._events.extend(report.events)
-        self._meter.add(report.gpus, report.servers, now)
         for server in report.servers:
             self._record_launch(server)
         ready = any(server.phase is ServerPhase.READY for server in report.servers)
-        if ready and self._pace is None:
-            self._pace = Pace(now)
+        self._tally.hear(report, now, ready=ready)
         if self._phase is RunPhase.STARTING and ready:
             self._phase = RunPhase.RUNNING
         trouble = self._job.trouble
@@ -332,11 +315,10 @@ class Engine:
             self._say(f"launches.jsonl could not be written: {error}")
 
     def _durable(self, settled: list[Completion | Failure]) -> None:
-        if self._pace is not None:
-            self._pace.add(len(settled), time.time())
+        self._tally.settled(len(settled))
 
     def _judge(self, answer_class: AnswerClass) -> None:
-        self._answers[answer_class] += 1
+        self._tally.answered(answer_class)
         self._window.add(answer_class)
         if self._window.tripped and "answers" not in self._holds:
             share = f"{self._window.share:.0%} of the last answers are empty, unclosed thoughts or loops"
@@ -383,9 +365,9 @@ class Engine:
             run=self._config.name,
             phase=self._phase,
             taken_at=now,
-            started_at=self._started_at,
+            started_at=self._tally.started_at,
             reason=reason,
-            job=self._compose_job(now),
+            job=self._tally.job_state(self._report.servers, now, running=self._phase is RunPhase.RUNNING),
             servers=tuple(map(self._compose_server, self._changes.shown(self._report.servers))),
             gpus=self._report.gpus,
             tells=(*self._tells.values(), *self._watch.tells),
@@ -402,31 +384,3 @@ class Engine:
         lane = self._dispatcher.lanes.get(server.name)
         aim, usual_power = lane.limit if lane else None, self._watch.usual_power(server.name)
         return replace(server, aim=aim, usual_power=usual_power)
-
-    def _compose_job(self, now: float) -> JobState:
-        job, pace, elapsed_s = self._job, self._pace, now - self._started_at
-        remaining = job.rows_total - job.rows_done - job.rows_failed - job.rows_skipped
-        eta = pace.eta_s(remaining, now) if pace and self._phase is RunPhase.RUNNING else None
-        rates = [s.tokens_per_s for s in self._report.servers if s.tokens_per_s is not None]
-        tokens = job.tokens - self._tokens_at_start
-        return JobState(
-            rows_total=job.rows_total,
-            rows_done=job.rows_done,
-            rows_failed=job.rows_failed,
-            rows_skipped=job.rows_skipped,
-            rows_in_flight=self._dispatcher.in_flight,
-            retries=self._dispatcher.retries,
-            tokens=tokens,
-            rows_per_s=pace.rows_per_s(now) if pace else None,
-            tokens_per_s=sum(rates) if rates else None,
-            tokens_per_s_mean=tokens / elapsed_s if elapsed_s > 0 and tokens else None,
-            eta_s=eta[0] if eta else None,
-            eta_low_s=eta[1] if eta else None,
-            eta_high_s=eta[2] if eta else None,
-            classes=dict(job.classes),
-            answers=dict(self._answers),
-            disk_free_b=self._disk_free_b,
-            shards=job.shards(),
-            energy_j=self._meter.energy_j,
-            joules_per_token=self._meter.joules_per_token,
-        )
