@@ -322,7 +322,9 @@ def _lock(directory: Path) -> int:
     except BlockingIOError:
         owner = os.pread(handle, 32, 0).decode(errors="replace").strip() or "unknown"
         os.close(handle)
-        raise JobLocked(f"Another genmon (process {owner}) has {directory} open: wait for it, or stop it.") from None
+        raise JobLocked(
+            f"Another genmon (process {owner}) has {directory} open: wait for it, or stop it (genmon attach)."
+        ) from None
     os.ftruncate(handle, 0)
     os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
     return handle
