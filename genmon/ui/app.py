@@ -67,6 +67,7 @@ class GenmonApp(App[Leaving]):
         self._eyes = Eyes()
         self._lines_of_log: deque[str] = deque(maxlen=_LOG_KEPT)
         self._large = False
+        self._drawn_at = 0.0
         self._canvas = Canvas(self._lines)
         self._following: str | None = None
         self._rings: int | None = None
@@ -82,7 +83,7 @@ class GenmonApp(App[Leaving]):
     def on_mount(self) -> None:
         """Begin to draw: at each arrival, and once a second for the ages."""
         self.theme = _THEMES[0]
-        self.set_interval(_TICK_S, self._redraw)
+        self.set_interval(_TICK_S, self._age)
         self.run_worker(self._draw_what_arrives(), exclusive=True)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
@@ -99,7 +100,13 @@ class GenmonApp(App[Leaving]):
             self._redraw()
             await asyncio.sleep(_REDRAW_S)
 
+    def _age(self) -> None:
+        """Ages grow also while nothing arrives."""
+        if time.monotonic() - self._drawn_at > _TICK_S * 0.9:
+            self._redraw()
+
     def _redraw(self) -> None:
+        self._drawn_at = time.monotonic()
         for batch in self._link.take_log():
             if batch.server == self._following:
                 if batch.skipped:

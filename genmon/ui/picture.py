@@ -10,6 +10,7 @@ from genmon.history import History
 from genmon.state import GpuSample, ServerState, State
 from genmon.ui.glyphs import Glyphs
 
+PLOT_EVERY_S = 5.0
 STALE_S = 5.0
 """A sample older than this is shown as stale, with its age."""
 
@@ -50,6 +51,11 @@ class Picture(Struct, frozen=True, kw_only=True):
     def gpu(self, server: ServerState) -> GpuSample | None:
         """The sample of a server's GPU."""
         return next((gpu for gpu in self.state.gpus if gpu.uuid == server.gpu_uuid), None)
+
+    @property
+    def plots_until(self) -> float:
+        """Plots move every five seconds: what moves each second costs a slow link twice as much, and shows no more."""
+        return self.now // PLOT_EVERY_S * PLOT_EVERY_S
 
     @property
     def cursor_server(self) -> ServerState | None:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from rich.style import Style
 
 from genmon.figures import UNKNOWN, count, decimal, duration, share
-from genmon.history import Track
+from genmon.history import Point, Track
 from genmon.state import GpuSample, ServerPhase, ServerState
 from genmon.ui.draw import bar, trend
 from genmon.ui.picture import ACCENT, ALARM, BOLD, DIM, LOOK, OK, PLAIN, WARN, Picture
@@ -32,6 +32,12 @@ class Seat(Struct, frozen=True, kw_only=True):
     server: ServerState
     gpu: GpuSample | None
     track: Track
+
+    @property
+    def past(self) -> list[Point]:
+        """The last minutes, as far as they are plotted."""
+        until = self.picture.plots_until
+        return [point for point in self.track.seconds if point.at <= until]
 
     @property
     def stale(self) -> bool:
@@ -161,15 +167,15 @@ def _memory(seat: Seat) -> Cell:
 
 def _watts_past(seat: Seat) -> Cell:
     top = None if seat.gpu is None else seat.gpu.power_limit_w
-    return trend([point.power_w for point in seat.track.seconds], _PAST, seat.picture.glyphs, top)[0], ACCENT
+    return trend([point.power_w for point in seat.past], _PAST, seat.picture.glyphs, top)[0], ACCENT
 
 
 def _tokens_past(seat: Seat) -> Cell:
-    return trend([point.tokens_per_s for point in seat.track.seconds], _PAST, seat.picture.glyphs)[0], OK
+    return trend([point.tokens_per_s for point in seat.past], _PAST, seat.picture.glyphs)[0], OK
 
 
 def _acceptance_past(seat: Seat) -> Cell:
-    points = [point.acceptance_length for point in seat.track.seconds]
+    points = [point.acceptance_length for point in seat.past]
     return trend(points, _PAST, seat.picture.glyphs, 4.0)[0], LOOK
 
 

@@ -89,7 +89,7 @@ def _plot(
     """A title with the last and the highest value, then the plot with its scale on the left."""
     title, value, style, digits = spec
     track = picture.history.track(server.name)
-    begin, end = picture.now - picture.eyes.span_s, picture.now
+    begin, end = picture.plots_until - picture.eyes.span_s, picture.plots_until
     points = track.seconds if picture.eyes.span_s <= 300 else (*track.minutes, *track.seconds)
     shown = [(point.at, value(point)) for point in points if begin <= point.at <= end]
     known = [each for _, each in shown if each is not None]
@@ -125,8 +125,8 @@ def _ceiling(picture: Picture, server: ServerState, title: str, known: list[floa
 def _axis(picture: Picture, width: int, two: bool) -> Text:
     """Times under the plots, and the last mark's words."""
     room = (width // 2 if two else width) - _AXIS - 2
-    begin = time.strftime("%H:%M:%S", time.localtime(picture.now - picture.eyes.span_s))
-    end = time.strftime("%H:%M:%S", time.localtime(picture.now))
+    begin = time.strftime("%H:%M:%S", time.localtime(picture.plots_until - picture.eyes.span_s))
+    end = time.strftime("%H:%M:%S", time.localtime(picture.plots_until))
     axis = " " * _AXIS + begin + " " * max(1, room - len(begin) - len(end)) + end
     server = picture.cursor_server
     marks = picture.history.track(server.name).marks if server else ()

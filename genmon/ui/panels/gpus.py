@@ -67,7 +67,7 @@ def _row(seat: Seat, columns: tuple[Column, ...], *, cursor: bool) -> Text:
 
 def _trends(seat: Seat, width: int, height: int) -> list[Text]:
     """Watts, tokens a second and acceptance of the last minutes, side by side."""
-    glyphs, seconds = seat.picture.glyphs, seat.track.seconds
+    glyphs, seconds = seat.picture.glyphs, seat.past
     room = max(8, (width - 32) // 3)
     limit = seat.gpu.power_limit_w if seat.gpu else None
     found = [Text("      ", no_wrap=True) for _ in range(height)]
