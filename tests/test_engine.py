@@ -416,3 +416,15 @@ def test_pause_sends_nothing_new(tmp_path: Path) -> None:
         assert (await running).exit_code == 0
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00\xff not json\n" * 3])
+def test_prompts_without_a_usable_row_are_no_finished_job(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "prompts.jsonl").write_bytes(content)
+
+    async def never(server: str, request: ChatRequest) -> Answer:
+        raise AssertionError("nothing is to be sent")
+
+    outcome = asyncio.run(run_engine(run_config(tmp_path), ScriptedHost(never)))
+    assert (outcome.phase, outcome.exit_code) == (RunPhase.FAILED, 3)
+    assert "no usable row" in outcome.sentence

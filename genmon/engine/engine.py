@@ -195,6 +195,9 @@ class Engine:
                 return self._changes.obey(command, by)
 
     async def _run(self) -> Outcome:
+        if self._job.rows_skipped == self._job.rows_total:
+            skipped = self._job.directory / "skipped.jsonl"
+            return Outcome(RunPhase.FAILED, f"job.prompts: no usable row; {skipped} says why of each line.", 3)
         if self._nothing_left():
             return Outcome(RunPhase.FINISHED, "every row was already done", 0)
         self._info = await self._host.hello()
