@@ -99,7 +99,10 @@ def attach(directory: Path | None) -> None:
     """Open the dashboard of a run that goes on; without DIR, of the only one on this machine."""
     from genmon.wire.address import the_one
 
-    _look(the_one(directory, "genmon attach"))
+    found = the_one(directory, "genmon attach")
+    if why := _no_dashboard():
+        raise StartError(f"No dashboard: {why}; look with genmon status {found}")
+    _look(found)
 
 
 @click.command()

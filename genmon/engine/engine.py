@@ -140,7 +140,9 @@ class Engine:
                 rows = "1 row is" if in_flight == 1 else f"{in_flight} rows are"
                 after = "finish first" if isinstance(command, Drain) else "are generated again by the next run"
                 return Plan(sentence=f"End the run: {rows} in flight and {after}.")
-            case Pause() | Resume() | SetConcurrency() | Dismiss():
+            case Pause():
+                return Plan(sentence="Pause: nothing new is sent until p is pressed again; rows in flight go on.")
+            case Resume() | SetConcurrency() | Dismiss():
                 return Plan(sentence="Nothing is interrupted.")
             case Restart() | CancelChange() | Promote() | Revert():
                 return self._changes.plan(command)
